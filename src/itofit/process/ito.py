@@ -1,0 +1,36 @@
+"""The Itô process dX = g(X) dt + S(X) dW."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from itofit.process.diffusion import AbstractDiffusion, ConstantDiffusion, RescaledDiffusion
+from itofit.process.drift import AbstractDrift, RescaledDrift
+from itofit.snapshots.scaling import Scaling
+
+
+class ItoProcess(eqx.Module):
+    """A drift and a diffusion, joined."""
+
+    drift: AbstractDrift
+    diffusion: AbstractDiffusion
+
+    def euler_step(
+        self, x: Float[Array, " n_dims"], dt: Float[Array, ""] | float, noise: Float[Array, " n_dims"]
+    ) -> Float[Array, " n_dims"]:
+        """One step of Euler-Maruyama: x + g(x) dt + S(x) sqrt(dt) z with z standard normal."""
+        return x + self.drift(x) * dt + self.diffusion(x) @ noise * jnp.sqrt(dt)
+
+
+def rescaled(process: ItoProcess, scaling: Scaling) -> ItoProcess:
+    """The process X = mean + sd Z, given the process of the standardised Z."""
+    mean, sd = jnp.asarray(scaling.mean), jnp.asarray(scaling.sd)
+    diffusion = process.diffusion
+    moved = (
+        ConstantDiffusion(sd[:, None] * diffusion.factor)
+        if isinstance(diffusion, ConstantDiffusion)
+        else RescaledDiffusion(diffusion, mean, sd)
+    )
+    return ItoProcess(RescaledDrift(process.drift, mean, sd), moved)
+
+

@@ -1,0 +1,43 @@
+"""A mesh of times that contains every observation and refines each gap to steps no longer than dt (Remark 1)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+
+@dataclass(frozen=True, eq=False)
+class Mesh:
+    """Nodes s_0 < ... < s_K with the positions of the observation times among them.
+
+    - `times`: the nodes.
+    - `observed`: `times[observed[n]]` is the n-th observation time.
+    """
+
+    times: Float[np.ndarray, " n_nodes"]
+    observed: tuple[int, ...]
+
+    @classmethod
+    def refine(cls, times: Sequence[float] | np.ndarray, dt: float) -> "Mesh":
+        """Cut every gap between consecutive times into equal steps no longer than `dt`."""
+        times = np.asarray(times, dtype=np.float64)
+        counts = steps_per_gap(np.diff(times), dt)
+        pieces = [np.linspace(a, b, n + 1)[:-1] for a, b, n in zip(times[:-1], times[1:], counts, strict=True)]
+        nodes = np.concatenate([*pieces, times[-1:]])
+        return cls(nodes, tuple(int(i) for i in np.concatenate([[0], np.cumsum(counts)])))
+
+    @property
+    def steps(self) -> Float[np.ndarray, " n_steps"]:
+        """Lengths of the steps."""
+        return np.diff(self.times)
+
+    def between(self, first: int, last: int) -> "Mesh":
+        """The part from observation `first` to observation `last`."""
+        a, b = self.observed[first], self.observed[last]
+        return Mesh(self.times[a : b + 1], tuple(i - a for i in self.observed[first : last + 1]))
+
+
+def steps_per_gap(gaps: np.ndarray, dt: float) -> np.ndarray:
+    """Number of steps no longer than `dt` in each gap; a gap within 1e-9 of a multiple is not cut further."""
+    return np.maximum(1, np.ceil(gaps / dt * (1.0 - 1e-9))).astype(int)

@@ -1,0 +1,7 @@
+"""What was observed: clouds of points at a few times."""
+
+from itofit.snapshots.clouds import Snapshots as Snapshots
+from itofit.snapshots.files import read_snapshots as read_snapshots
+from itofit.snapshots.files import write_snapshots as write_snapshots
+from itofit.snapshots.scaling import Scaling as Scaling
+from itofit.snapshots.split import split_rows as split_rows

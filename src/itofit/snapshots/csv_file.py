@@ -1,0 +1,33 @@
+"""csv: a header, one row a point, a column of times."""
+
+import csv
+from pathlib import Path
+
+from itofit.errors import InputError
+from itofit.snapshots.clouds import Snapshots
+from itofit.snapshots.table import from_columns, to_columns
+
+
+def read(path: Path, time_key: str | None = None) -> Snapshots:
+    """Snapshots from a csv file."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        header, *rows = list(csv.reader(file)) or [[]]
+    rows = [row for row in rows if row]
+    ragged = next((i for i, row in enumerate(rows) if len(row) != len(header)), None)
+    if not rows or ragged is not None:
+        raise InputError(
+            expected=f"a header and rows of {len(header)} values in {path.name}",
+            found="no rows" if not rows else f"{len(rows[ragged or 0])} values in row {(ragged or 0) + 1}",
+            hint="export the table again with commas between values",
+        )
+    columns = {name.strip(): [row[i] for row in rows] for i, name in enumerate(header)}
+    return from_columns(columns, time_key, path.name)
+
+
+def write(snapshots: Snapshots, path: Path) -> None:
+    """Write a csv file."""
+    columns = to_columns(snapshots)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*(map(repr, map(float, column)) for column in columns.values()), strict=True))

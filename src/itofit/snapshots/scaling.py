@@ -1,0 +1,41 @@
+"""Scaling: z = (x - mean) / sd, fitted on the training snapshots only."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from itofit.errors import InputError
+from itofit.snapshots.clouds import Snapshots
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """An affine change of units, one mean and one sd per coordinate."""
+
+    mean: Float[np.ndarray, " n_dims"]
+    sd: Float[np.ndarray, " n_dims"]
+
+    @classmethod
+    def fit(cls, snapshots: Snapshots) -> "Scaling":
+        """Mean and sd of the pooled snapshots, each snapshot counting the same."""
+        means = np.stack([w @ x for x, w in zip(snapshots.clouds, snapshots.weights, strict=True)])
+        squares = np.stack([w @ (x - means.mean(0)) ** 2 for x, w in zip(snapshots.clouds, snapshots.weights, strict=True)])
+        mean, sd = means.mean(axis=0), np.sqrt(squares.mean(axis=0))
+        flat = sd <= 1e-12 * np.maximum(1.0, np.abs(mean))
+        if np.any(flat):
+            raise InputError(
+                expected="every coordinate to vary",
+                found=f"zero variance in {', '.join(np.asarray(snapshots.names)[flat])}",
+                hint="drop that coordinate",
+            )
+        return cls(mean, sd)
+
+    @classmethod
+    def identity(cls, n_dims: int) -> "Scaling":
+        """Raw units: mean 0 and sd 1."""
+        return cls(np.zeros(n_dims), np.ones(n_dims))
+
+    def transform(self, snapshots: Snapshots) -> Snapshots:
+        """The same snapshots in standardised units."""
+        return snapshots.with_clouds([(x - self.mean) / self.sd for x in snapshots.clouds])

@@ -1,0 +1,47 @@
+"""What csv and parquet share: named columns, one of them the time, perhaps one of them the weight `w`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from itofit.errors import InputError
+from itofit.snapshots.clouds import Snapshots
+
+
+def from_columns(columns: Mapping[str, Any], time_key: str | None, file_name: str) -> Snapshots:
+    """Snapshots from a table held as a mapping of column names to values."""
+    key = time_key or next((name for name in ("t", "time") if name in columns), "t")
+    if key not in columns:
+        raise InputError(
+            expected=f"a column of times named {key!r} in {file_name}",
+            found=f"columns {list(columns)}",
+            hint="name the column with --time-key (time_key=)",
+        )
+    names = [name for name in columns if name not in (key, "w")]
+    if not names:
+        raise InputError(
+            expected=f"at least one coordinate beside {key!r}", found="no other column", hint="check the separator"
+        )
+    X = [_numbers(columns[name], name) for name in names]
+    weights = _numbers(columns["w"], "w") if "w" in columns else None
+    rows = [list(point) for point in zip(*X, strict=True)]
+    return Snapshots.from_rows(rows, columns[key], weights, names)
+
+
+def to_columns(snapshots: Snapshots) -> dict[str, Any]:
+    """The inverse of `from_columns`."""
+    X, t, w = snapshots.to_rows()
+    return {"t": t, "w": w, **{name: X[:, i] for i, name in enumerate(snapshots.names)}}
+
+
+def _numbers(values: Any, name: str) -> list[float]:
+    numbers = []
+    for row, value in enumerate(values):
+        try:
+            numbers.append(float(value))
+        except (TypeError, ValueError):
+            raise InputError(
+                expected=f"numbers in column {name!r}",
+                found=f"{value!r} in row {row + 1}",
+                hint="drop that column, or encode it as numbers",
+            ) from None
+    return numbers

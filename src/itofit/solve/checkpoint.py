@@ -1,0 +1,107 @@
+"""Saving trees of arrays without pickle, and checkpoints of a run written all or nothing."""
+
+import hashlib
+import json
+import os
+import time
+import zipfile
+from pathlib import Path
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from itofit.errors import InputError
+
+Tree = TypeVar("Tree")
+
+
+def write_tree(tree: Any, path: Path, **extra: str) -> None:
+    """Write every array of a tree under its path in the tree; the file appears whole or not at all."""
+    leaves = {f"leaf:{name}": np.asarray(leaf) for name, leaf in _named(tree)}
+    partial = path.with_name(f".{path.stem}.partial.npz")
+    try:
+        np.savez(partial, **leaves, **{f"text:{name}": np.asarray(text) for name, text in extra.items()})
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def read_tree(like: Tree, path: Path) -> Tree:
+    """Fill the arrays of `like` from a file of `write_tree`; names, shapes and types must agree."""
+    arrays = read_arrays(path)
+    named = _named(like)
+    missing = [name for name, leaf in named if not _fits(arrays.get(f"leaf:{name}"), leaf)]
+    if missing:
+        raise InputError(
+            expected=f"{path} to hold the arrays of this model",
+            found=f"{len(missing)} of {len(named)} missing or of another shape, first {missing[0]!r}",
+            hint="use the run folder as it was written",
+        )
+    new = iter([jax.numpy.asarray(arrays[f"leaf:{name}"]) for name, _ in named])
+    dynamic, static = eqx.partition(like, eqx.is_array)
+    return eqx.combine(jax.tree.map(lambda _: next(new), dynamic), static)
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an npz file, never unpickled."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError, KeyError) as error:
+        raise InputError(
+            expected=f"{path} to be a complete file of arrays",
+            found=f"{type(error).__name__}: {error}",
+            hint="use the run folder as it was written; a truncated one cannot be repaired",
+        ) from None
+
+
+def fingerprint(*parts: Any) -> str:
+    """A short digest of plain values and arrays, to tell whether two runs ask for the same thing."""
+    digest = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        else:
+            digest.update(json.dumps(part, sort_keys=True, default=repr).encode())
+    return digest.hexdigest()[:16]
+
+
+class Checkpoint:
+    """A file that holds the newest state of one run, saved at most every `seconds`.
+
+    `identity` is the fingerprint of data and options: a checkpoint of anything else is refused.
+    """
+
+    def __init__(self, path: str | Path, identity: str, seconds: float = 20.0):
+        self.path, self.identity, self.seconds = Path(path), identity, seconds
+        self._saved_at = time.monotonic()
+
+    def save(self, state: Any, force: bool = False) -> None:
+        """Write the state, atomically."""
+        if force or time.monotonic() - self._saved_at >= self.seconds:
+            write_tree(state, self.path, identity=self.identity)
+            self._saved_at = time.monotonic()
+
+    def restore(self, fresh: Tree) -> Tree:
+        """The saved state, or `fresh` where nothing was saved yet."""
+        if not self.path.exists():
+            return fresh
+        found = str(read_arrays(self.path).get("text:identity", ""))
+        if found != self.identity:
+            raise InputError(
+                expected="a checkpoint of the same data, options and seed",
+                found=f"another one at {self.path}",
+                hint="resume with the arguments of the first call, or choose another folder",
+            )
+        return read_tree(fresh, self.path)
+
+
+def _named(tree: Any) -> list[tuple[str, Any]]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves]
+
+
+def _fits(found: np.ndarray | None, wanted: Any) -> bool:
+    return found is not None and found.shape == wanted.shape and found.dtype == wanted.dtype

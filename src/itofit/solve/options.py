@@ -1,0 +1,110 @@
+"""The choices of the adversarial solver, and the two presets."""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from itofit.errors import InputError
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "anchor": ("initial", "previous"),
+    "gradient": ("pathwise", "detached", "adjoint"),
+    "discrepancy": ("weak", "direct"),
+}
+
+
+@dataclass(frozen=True)
+class AdversarialOptions:
+    """Options of Algorithm 1; the defaults are the preset `default` (docs/decisions/0003-default-preset.md).
+
+    - `anchor`: simulate every interval from the snapshot before it (`previous`, Prop. 1) or all from the
+      first (`initial`, Prop. 2).
+    - `gradient`: of the drift: through the simulated path (`pathwise`, or `adjoint`, the same by a backward
+      recursion), or at frozen sample positions (`detached`).
+    - `discrepancy`: the weak form, or the difference of expectations at the end points (`direct`).
+    - `n_nodes`: random quadrature nodes for each probe, or None for every step of the mesh.
+    - `n_sketch`: random directions for the trace in the generator, or None for all of them.
+    - `batch_size`: points drawn from each snapshot for one iteration, or None for all.
+    - `fresh_paths`: simulate anew for every ascent step of the probes, as the paper prints it.
+    - `averaging`: the drift that is kept is an exponential average of the iterates with this factor.
+    - `hold_out`: share of every snapshot kept back for the criterion that picks the best state and stops.
+    - `patience`: iterations without improvement of that criterion by 1 % before the run stops.
+    """
+
+    anchor: str = "initial"
+    gradient: str = "pathwise"
+    discrepancy: str = "weak"
+    n_iter: int = 1500
+    critic_steps: int = 3
+    batch_size: int | None = 512
+    n_nodes: int | None = 16
+    n_sketch: int | None = None
+    fresh_paths: bool = False
+    drift_rate: float = 1e-3
+    probe_rate: float = 1e-3
+    betas: tuple[float, float] = (0.5, 0.9)
+    cosine_decay: bool = True
+    averaging: float = 0.99
+    standardise: bool = True
+    affine_skip: bool = True
+    drift_width: int = 64
+    drift_depth: int = 2
+    probe_width: int = 32
+    probe_depth: int = 3
+    hold_out: float = 0.1
+    patience: int = 500
+    eval_every: int = 25
+
+    def __post_init__(self):
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise InputError(
+                    expected=f"{name} to be one of {', '.join(allowed)}", found=f"{getattr(self, name)!r}", hint=allowed[0]
+                )
+        if self.discrepancy == "direct" and self.gradient == "detached":
+            raise InputError(
+                expected="a gradient through the path when discrepancy='direct'",
+                found="gradient='detached', under which the direct loss does not depend on the drift",
+                hint="gradient='pathwise'",
+            )
+        for name in ("n_iter", "critic_steps", "batch_size", "n_nodes", "n_sketch", "eval_every", "patience"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise InputError(expected=f"{name} to be a whole number from 1 on", found=f"{value!r}", hint="leave it out")
+        for name in ("drift_rate", "probe_rate"):
+            if not getattr(self, name) > 0.0:
+                raise InputError(expected=f"{name} above 0", found=f"{getattr(self, name)!r}", hint="1e-3")
+
+    def override(self, **changes: Any) -> "AdversarialOptions":
+        """The same options with some replaced; unknown names are refused."""
+        known = {field.name for field in fields(self)}
+        unknown = sorted(set(changes) - known)
+        if unknown:
+            raise InputError(
+                expected=f"options among {', '.join(sorted(known))}", found=", ".join(unknown), hint="check the spelling"
+            )
+        return replace(self, **changes)
+
+
+PRESETS: dict[str, AdversarialOptions] = {
+    "default": AdversarialOptions(),
+    # The printed recipe: raw units, one network a side without a skip, Adam at 1e-4 with PyTorch's betas, full
+    # batch, every step. It prints no number of ascent steps (the public code uses 5) and no number of iterations.
+    "paper": AdversarialOptions(
+        n_iter=10_000,
+        critic_steps=5,
+        batch_size=None,
+        n_nodes=None,
+        fresh_paths=True,
+        drift_rate=1e-4,
+        probe_rate=1e-4,
+        betas=(0.9, 0.999),
+        cosine_decay=False,
+        averaging=0.0,
+        standardise=False,
+        affine_skip=False,
+        drift_width=32,
+        drift_depth=1,
+        patience=2000,
+        eval_every=50,
+    ),
+}

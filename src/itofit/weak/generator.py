@@ -1,0 +1,59 @@
+"""The generator L f = g . grad f + 1/2 tr(S S' hess f), in one forward pass.
+
+Itô's formula, applied layer by layer. If the hidden state u of a network is an Itô process
+du = m dt + V dW, then W u + b has drift W m and dispersion W V, and tanh u has
+
+    drift       tanh'(u) m + 1/2 tanh''(u) sum_c V_c^2
+    dispersion  tanh'(u) V
+
+Pushed through from x with (m, V) = (g(x), S(x)), the drift of the output is L f(x) and its dispersion
+is S' grad f(x). This is the forward-mode Laplacian with the drift folded into the same column: D + 2
+columns in all. With (m, V) = (0, I) it returns the gradient and half the Laplacian.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from itofit.process.network import TanhNetwork
+
+Scalar = Float[Array, ""]
+Point = Float[Array, " n_dims"]
+
+
+def ito_push(
+    network: TanhNetwork, x: Point, drift: Point, dispersion: Float[Array, "n_dims n_noise"]
+) -> tuple[Float[Array, " n_out"], Float[Array, " n_out"], Float[Array, "n_noise n_out"]]:
+    """Value, drift (the generator) and dispersion of network(X) where dX = drift dt + dispersion dW at x."""
+    value, rate, spread = x, drift, dispersion.T
+    for weight, bias in zip(network.weights[:-1], network.biases[:-1], strict=True):
+        rate, spread = weight @ rate, spread @ weight.T
+        value = jnp.tanh(weight @ value + bias)
+        slope = 1.0 - value**2
+        rate = slope * rate - value * slope * jnp.sum(spread**2, axis=0)
+        spread = slope * spread
+    weight, bias = network.weights[-1], network.biases[-1]
+    return weight @ value + bias, weight @ rate, spread @ weight.T
+
+
+def second_order(
+    f: Callable[[Point], Scalar], x: Point, drift: Point, dispersion: Float[Array, "n_dims n_noise"]
+) -> tuple[Scalar, Scalar]:
+    """Value and generator of any smooth f: a derivative along g, a second one along each column of S."""
+
+    def along(direction):
+        slope = lambda y: jax.jvp(f, (y,), (direction,))[1]  # noqa: E731
+        return jax.jvp(slope, (x,), (direction,))[1]
+
+    value, transport = jax.jvp(f, (x,), (drift,))
+    return value, transport + 0.5 * jnp.sum(jax.vmap(along, in_axes=1)(dispersion))
+
+
+def sketched(
+    dispersion: Float[Array, "n_dims n_noise"], n_sketch: int, key: PRNGKeyArray
+) -> Float[Array, "n_dims n_sketch"]:
+    """S V with random signs V, E[V V'] = I: an unbiased trace with `n_sketch` columns for high dimension."""
+    signs = jax.random.rademacher(key, (dispersion.shape[1], n_sketch), dispersion.dtype)
+    return dispersion @ signs / jnp.sqrt(n_sketch)
