@@ -20,7 +20,7 @@ from itofit.snapshots.clouds import Snapshots
 from itofit.solve.game import Leg, device_clouds, leg_noise, legs_between
 from itofit.weak.probes import CosineProbe, random_cosines
 from itofit.weak.quadrature import trapezoid_weights
-from itofit.weak.residual import Cloud, weak_residual
+from itofit.weak.residual import Cloud, PathRead, weak_residual
 
 _N_PROBES = 64
 
@@ -53,8 +53,10 @@ class HeldOutCriterion(eqx.Module):
             for n, end in leg.targets:
                 weights, target = trapezoid_weights(steps[:end]), self.clouds[n]
 
-                def residual(probe, target=target, start=start, path=path[: end + 1], weights=weights):
-                    return weak_residual(probe, process, target, start, path, weights)
+                read = PathRead.of(process, path[: end + 1])
+
+                def residual(probe, target=target, start=start, read=read, weights=weights):
+                    return weak_residual(probe, target, start, read, weights)
 
                 squares.append(jnp.mean(jax.lax.map(residual, self.cosines) ** 2))
         return jnp.sqrt(jnp.mean(jnp.stack(squares)))

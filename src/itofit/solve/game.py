@@ -24,7 +24,7 @@ from itofit.solve.options import AdversarialOptions
 from itofit.weak.generator import sketched
 from itofit.weak.probes import NetworkProbe
 from itofit.weak.quadrature import stratified_nodes, trapezoid_weights
-from itofit.weak.residual import Cloud, direct_residual, weak_residual
+from itofit.weak.residual import Cloud, PathRead, direct_residual, weak_residual
 
 Paths = tuple[Float[Array, "_ _ n_dims"], ...]
 
@@ -134,8 +134,8 @@ class Game(eqx.Module):
             if self.options.discrepancy == "direct":
                 values.append(direct_residual(probe, target, Cloud(path[end], start.weights)))
             else:
-                read = path[nodes.positions[i]]
-                values.append(weak_residual(probe, process, target, start, read, nodes.weights[i], noise))
+                read = PathRead.of(process, path[nodes.positions[i]], noise)
+                values.append(weak_residual(probe, target, start, read, nodes.weights[i]))
         return jnp.stack(values)
 
     def _targets(self):
@@ -166,7 +166,7 @@ def drift_gradient(
 def _adjoint_gradient(game: Game, loss, drift: AbstractDrift, draw: Draw, paths: Paths) -> AbstractDrift:
     """The discrete adjoint: lambda_k = dl/dX_k + (dX_{k+1}/dX_k)' lambda_{k+1}, backwards along the path.
 
-    The gradient is dl/dw at fixed positions plus sum_k (dX_{k+1}/dw)' lambda_{k+1}, taken for all k at once.
+    The gradient is dl/dw at fixed positions plus sum_k (dX_{k+1}/dw)' lambda_{k+1}.
     """
     weights, static = eqx.partition(drift, eqx.is_inexact_array)
     direct, sources = jax.grad(lambda w, p: loss(eqx.combine(w, static), p), argnums=(0, 1))(weights, paths)
@@ -177,16 +177,16 @@ def _adjoint_gradient(game: Game, loss, drift: AbstractDrift, draw: Draw, paths:
 
     total = direct
     for leg, path, source, noise in zip(game.legs, paths, sources, draw.noise, strict=True):
-        h = jnp.asarray(leg.steps, dtype=float)
 
-        def backward(adjoint, at):
-            x, h_k, z, source_k = at
-            _, pull = jax.vjp(lambda y: step(weights, y, h_k, z), x)
-            return source_k + pull(adjoint)[0], adjoint
+        def backward(carry, at):
+            adjoint, total = carry
+            x, h, z, source_k = at
+            _, pull = jax.vjp(lambda w, y: step(w, y, h, z), weights, x)
+            slope, moved = pull(adjoint)
+            return (source_k + moved, jax.tree.map(jnp.add, total, slope)), None
 
-        _, adjoints = jax.lax.scan(backward, source[-1], (path[:-1], h, noise, source[:-1]), reverse=True)
-        _, pull = jax.vjp(lambda w: jax.vmap(step, in_axes=(None, 0, 0, 0))(w, path[:-1], h, noise), weights)  # noqa: B023
-        total = jax.tree.map(jnp.add, total, pull(adjoints)[0])
+        steps = (path[:-1], jnp.asarray(leg.steps, dtype=float), noise, source[:-1])
+        (_, total), _ = jax.lax.scan(backward, (source[-1], total), steps, reverse=True)
     return total
 
 

@@ -10,5 +10,6 @@ from itofit.weak.probes import SpectralNetwork as SpectralNetwork
 from itofit.weak.quadrature import stratified_nodes as stratified_nodes
 from itofit.weak.quadrature import trapezoid_weights as trapezoid_weights
 from itofit.weak.residual import Cloud as Cloud
+from itofit.weak.residual import PathRead as PathRead
 from itofit.weak.residual import direct_residual as direct_residual
 from itofit.weak.residual import weak_residual as weak_residual
