@@ -36,6 +36,19 @@ class Scaling:
         """Raw units: mean 0 and sd 1."""
         return cls(np.zeros(n_dims), np.ones(n_dims))
 
+    @property
+    def inverse(self) -> "Scaling":
+        """The scaling that leads back: x = (z - (-mean / sd)) / (1 / sd)."""
+        return Scaling(-self.mean / self.sd, 1.0 / self.sd)
+
+    def standardise(self, x: Float[np.ndarray, "n n_dims"]) -> Float[np.ndarray, "n n_dims"]:
+        """z = (x - mean) / sd."""
+        return (x - self.mean) / self.sd
+
+    def restore(self, z: Float[np.ndarray, "n n_dims"]) -> Float[np.ndarray, "n n_dims"]:
+        """x = mean + sd z."""
+        return self.mean + self.sd * z
+
     def transform(self, snapshots: Snapshots) -> Snapshots:
         """The same snapshots in standardised units."""
-        return snapshots.with_clouds([(x - self.mean) / self.sd for x in snapshots.clouds])
+        return snapshots.with_clouds([self.standardise(x) for x in snapshots.clouds])

@@ -206,26 +206,21 @@ def advance(game: Game, criterion: HeldOutCriterion, optimisers: Optimisers, run
 
 
 def _train(game, criterion, optimisers, run, key, limit, listeners, checkpoint) -> Fit:
-    options, began, outcome = game.options, time.perf_counter(), None
+    options, began = game.options, time.perf_counter()
     n_before = int(run.n_done)
     try:
-        while outcome is None:
+        while (outcome := _finished(run, options)) is None:
             n = min(options.eval_every, options.n_iter - int(run.n_done))
-            if n <= 0:
-                outcome = Outcome.budget
-                break
             candidate, reach = advance(game, criterion, optimisers, run, key, n)
             outcome = _fault(candidate, float(reach), limit)
             if outcome is not None:
                 break
             run = candidate
-            if int(run.n_done) - int(run.best_iter) >= options.patience:
-                outcome = Outcome.converged
             progress = _progress(run, options, time.perf_counter() - began, n_before)
             for listener in listeners:
                 listener(progress)
             if checkpoint is not None:
-                checkpoint.save(run, force=outcome is not None)
+                checkpoint.save(run, force=_finished(run, options) is not None)
     except KeyboardInterrupt:
         outcome = Outcome.interrupted
         if checkpoint is not None:
@@ -238,6 +233,12 @@ def _train(game, criterion, optimisers, run, key, limit, listeners, checkpoint) 
         best_iter=int(run.best_iter),
         seconds=time.perf_counter() - began,
     )
+
+
+def _finished(run: Run, options: AdversarialOptions) -> Outcome | None:
+    if int(run.n_done) - int(run.best_iter) >= options.patience:
+        return Outcome.converged
+    return Outcome.budget if int(run.n_done) >= options.n_iter else None
 
 
 def _fault(run: Run, reach: float, limit: float) -> Outcome | None:

@@ -1,4 +1,4 @@
-"""Saving trees of arrays without pickle, and checkpoints of a run written all or nothing."""
+"""Trees of arrays as named arrays, files written all or nothing without pickle, and checkpoints of a run."""
 
 import hashlib
 import json
@@ -17,31 +17,34 @@ from itofit.errors import InputError
 Tree = TypeVar("Tree")
 
 
-def write_tree(tree: Any, path: Path, **extra: str) -> None:
-    """Write every array of a tree under its path in the tree; the file appears whole or not at all."""
-    leaves = {f"leaf:{name}": np.asarray(leaf) for name, leaf in _named(tree)}
+def named_arrays(tree: Any, prefix: str) -> dict[str, np.ndarray]:
+    """Every array of a tree under its path in the tree."""
+    return {prefix + name: np.asarray(leaf) for name, leaf in _named(tree)}
+
+
+def fill_tree(like: Tree, arrays: dict[str, np.ndarray], prefix: str) -> Tree:
+    """`like` with its arrays replaced by those of `named_arrays`; names, shapes and types must agree."""
+    named = _named(like)
+    missing = [name for name, leaf in named if not _fits(arrays.get(prefix + name), leaf)]
+    if missing:
+        raise InputError(
+            expected="the arrays of this model",
+            found=f"{len(missing)} of {len(named)} missing or of another shape or type, first {prefix}{missing[0]}",
+            hint="use the run folder as it was written, with the same float precision",
+        )
+    new = iter([jax.numpy.asarray(arrays[prefix + name]) for name, _ in named])
+    dynamic, static = eqx.partition(like, eqx.is_array)
+    return eqx.combine(jax.tree.map(lambda _: next(new), dynamic), static)
+
+
+def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write arrays to an npz file that appears whole or not at all."""
     partial = path.with_name(f".{path.stem}.partial.npz")
     try:
-        np.savez(partial, **leaves, **{f"text:{name}": np.asarray(text) for name, text in extra.items()})
+        np.savez(partial, **arrays)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def read_tree(like: Tree, path: Path) -> Tree:
-    """Fill the arrays of `like` from a file of `write_tree`; names, shapes and types must agree."""
-    arrays = read_arrays(path)
-    named = _named(like)
-    missing = [name for name, leaf in named if not _fits(arrays.get(f"leaf:{name}"), leaf)]
-    if missing:
-        raise InputError(
-            expected=f"{path} to hold the arrays of this model",
-            found=f"{len(missing)} of {len(named)} missing or of another shape, first {missing[0]!r}",
-            hint="use the run folder as it was written",
-        )
-    new = iter([jax.numpy.asarray(arrays[f"leaf:{name}"]) for name, _ in named])
-    dynamic, static = eqx.partition(like, eqx.is_array)
-    return eqx.combine(jax.tree.map(lambda _: next(new), dynamic), static)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -81,21 +84,22 @@ class Checkpoint:
     def save(self, state: Any, force: bool = False) -> None:
         """Write the state, atomically."""
         if force or time.monotonic() - self._saved_at >= self.seconds:
-            write_tree(state, self.path, identity=self.identity)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_arrays(self.path, {"identity": np.asarray(self.identity), **named_arrays(state, "run")})
             self._saved_at = time.monotonic()
 
     def restore(self, fresh: Tree) -> Tree:
         """The saved state, or `fresh` where nothing was saved yet."""
         if not self.path.exists():
             return fresh
-        found = str(read_arrays(self.path).get("text:identity", ""))
-        if found != self.identity:
+        arrays = read_arrays(self.path)
+        if str(arrays.get("identity", "")) != self.identity:
             raise InputError(
                 expected="a checkpoint of the same data, options and seed",
                 found=f"another one at {self.path}",
                 hint="resume with the arguments of the first call, or choose another folder",
             )
-        return read_tree(fresh, self.path)
+        return fill_tree(fresh, arrays, "run")
 
 
 def _named(tree: Any) -> list[tuple[str, Any]]:

@@ -1,0 +1,18 @@
+"""itofit: fit Itô processes dX = g(X) dt + S(X) dW to clouds of points without identity."""
+
+from itofit.baselines import Midpoint as Midpoint
+from itofit.baselines import Persistence as Persistence
+from itofit.errors import FitWarning as FitWarning
+from itofit.errors import InputError as InputError
+from itofit.estimator import FokkerPlanckProcess as FokkerPlanckProcess
+from itofit.metrics import Scorecard as Scorecard
+from itofit.process import ItoProcess as ItoProcess
+from itofit.simulate import KnownSystem as KnownSystem
+from itofit.simulate import known_system as known_system
+from itofit.snapshots import Snapshots as Snapshots
+from itofit.snapshots import read_snapshots as read_snapshots
+from itofit.snapshots import split_rows as split_rows
+from itofit.snapshots import write_snapshots as write_snapshots
+from itofit.solve import Outcome as Outcome
+
+__version__ = "0.1.0"

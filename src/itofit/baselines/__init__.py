@@ -1,0 +1,4 @@
+"""Methods to compare with, each one file, behind the same face."""
+
+from itofit.baselines.midpoint import Midpoint as Midpoint
+from itofit.baselines.persistence import Persistence as Persistence

@@ -1,0 +1,342 @@
+"""FokkerPlanckProcess: the face over our solvers."""
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from itofit.errors import FitWarning, InputError
+from itofit.face import Face, device_named, seed_of
+from itofit.forecast import checked_times, push_forward, resampled, start_before, step_doubling_error
+from itofit.process.diffusion import AbstractDiffusion, diffusion_from_sigma
+from itofit.process.drift import AbstractDrift, FunctionDrift
+from itofit.process.ito import ItoProcess, rescaled
+from itofit.simulate.mesh import Mesh
+from itofit.snapshots.clouds import Snapshot, Snapshots
+from itofit.snapshots.scaling import Scaling
+from itofit.snapshots.split import split_rows
+from itofit.solve.adversarial import fit_adversarial, fresh_drift
+from itofit.solve.checkpoint import Checkpoint, fill_tree, fingerprint, named_arrays
+from itofit.solve.listeners import Listener, MetricLog, ProgressBar
+from itofit.solve.options import PRESETS, AdversarialOptions
+from itofit.solve.outcome import Fit, History, Outcome
+from itofit.solve.step_size import TOLERANCE, checked_step, first_step
+
+_MOST_REFINEMENTS = 2
+_FEWEST_TO_SPLIT = 20
+
+
+class FokkerPlanckProcess(Face):
+    """Fit dX = g(X) dt + S dW to snapshots by the weak form of the Fokker-Planck equation.
+
+    - `sigma`: the known noise: a number (sigma I), a vector (diagonal), a matrix S, or a function of the state.
+    - `dt`: longest Euler step, or `"auto"`: chosen from the data and checked by step doubling.
+    - `solver`: `"adversarial"`, Algorithm 1 of the paper.
+    - `preset`: `"default"` (what trains best) or `"paper"` (the printed recipe to the letter).
+    - `anchor`: `"initial"` simulates from the first snapshot, `"previous"` every interval from the one before.
+    - `gradient`: of the drift, `"pathwise"`, `"detached"` or `"adjoint"`.
+    - `discrepancy`: `"weak"`, or `"direct"` as an ablation.
+    - `quadrature`: `"stratified"` random nodes in time, or `"all"` steps.
+    - `n_iter`, `batch_size`, `critic_steps`, `learning_rate`: None takes the preset's.
+    - `options`: further fields of `AdversarialOptions` by name.
+    - `device`: `"auto"`, `"cpu"` or `"gpu"`.
+    - `random_state`: seed of everything random, or None for a fresh one.
+    - `verbose`: show a progress bar.
+
+    After `fit`: `process_` (drift and diffusion in the user's units), `snapshots_`, `scaling_`, `dt_`,
+    `dt_error_` (how far halving dt moves a mean or sd, in sds), `outcome_`, `history_`, `n_iter_`,
+    `seconds_`, `device_`, `seed_`.
+    """
+
+    method = "adversarial"
+
+    def __init__(
+        self,
+        sigma: Any = 1.0,
+        *,
+        dt: float | Literal["auto"] = "auto",
+        solver: str = "adversarial",
+        preset: str = "default",
+        anchor: str | None = None,
+        gradient: str | None = None,
+        discrepancy: str | None = None,
+        quadrature: str | None = None,
+        n_iter: int | None = None,
+        batch_size: int | None = None,
+        critic_steps: int | None = None,
+        learning_rate: float | None = None,
+        options: dict[str, Any] | None = None,
+        device: str = "auto",
+        random_state: int | None = None,
+        verbose: bool = False,
+    ):
+        self.sigma = sigma
+        self.dt = dt
+        self.solver = solver
+        self.preset = preset
+        self.anchor = anchor
+        self.gradient = gradient
+        self.discrepancy = discrepancy
+        self.quadrature = quadrature
+        self.n_iter = n_iter
+        self.batch_size = batch_size
+        self.critic_steps = critic_steps
+        self.learning_rate = learning_rate
+        self.options = options
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        t: Any = None,
+        *,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+        listeners: Sequence[Listener] = (),
+    ) -> "FokkerPlanckProcess":
+        """Fit to `Snapshots`, or to points `X` with one time per row `t`.
+
+        `checkpoint` names a folder in which the run is saved as it goes; with `resume` a run saved there by the
+        same call continues bit for bit. `listeners` are called with a `Progress` after every block of iterations.
+        """
+        return super().fit(X, t, checkpoint=checkpoint, resume=resume, listeners=listeners)
+
+    def drift(self, x: Any) -> np.ndarray:
+        """g(x) at one state `(n_dims,)` or at rows of states `(n, n_dims)`."""
+        z, one = self._standardised(x)
+        g = self.scaling_.sd * np.asarray(_map(self.standard_process_.drift, z), dtype=np.float64)
+        return g[0] if one else g
+
+    def diffusion(self, x: Any) -> np.ndarray:
+        """S(x) at one state, or one matrix per row."""
+        z, one = self._standardised(x)
+        S = self.scaling_.sd[:, None] * np.asarray(_map(self.standard_process_.diffusion, z), dtype=np.float64)
+        return S[0] if one else S
+
+    def covariance(self, x: Any) -> np.ndarray:
+        """a(x) = S(x) S(x)' at one state, or one matrix per row."""
+        S = self.diffusion(x)
+        return S @ np.swapaxes(S, -1, -2)
+
+    def sample_paths(self, n: int, times: Sequence[float], start: str = "initial") -> np.ndarray:
+        """`n` sample paths read at increasing `times`, as `(n, n_times, n_dims)`.
+
+        With `start="previous"` the paths begin at the last snapshot at or before the first of `times`.
+        """
+        self._check_fitted()
+        wanted = checked_times(times, float(self.snapshots_.times[0]))
+        begin = start_before(self.snapshots_, float(wanted[0]), start)
+        points, weights = resampled(begin.points, begin.weights, n, self.seed_)
+        return np.stack(self._push(Snapshot(begin.time, points, weights), wanted, self._key(2)), axis=1)
+
+    def solver_options(self) -> AdversarialOptions:
+        """The preset with this estimator's own choices in it."""
+        if self.solver != "adversarial":
+            raise InputError(expected="solver to be adversarial", found=f"{self.solver!r}", hint="solver='adversarial'")
+        if self.preset not in PRESETS:
+            raise InputError(expected=f"preset to be one of {', '.join(PRESETS)}", found=f"{self.preset!r}", hint="default")
+        if self.quadrature not in (None, "all", "stratified"):
+            raise InputError(expected="quadrature to be all or stratified", found=f"{self.quadrature!r}", hint="stratified")
+        chosen = {
+            name: getattr(self, name)
+            for name in ("anchor", "gradient", "discrepancy", "n_iter", "batch_size", "critic_steps")
+            if getattr(self, name) is not None
+        }
+        if self.learning_rate is not None:
+            chosen |= {"drift_rate": self.learning_rate, "probe_rate": self.learning_rate}
+        if self.quadrature is not None:
+            chosen["n_nodes"] = None if self.quadrature == "all" else PRESETS["default"].n_nodes
+        return PRESETS[self.preset].override(**chosen, **(self.options or {}))
+
+    def _learn(self, snapshots: Snapshots, **how: Any) -> None:
+        options, self.seed_ = self.solver_options(), seed_of(self.random_state)
+        device, automatic = device_named(self.device), isinstance(self.dt, str) and self.dt == "auto"
+        dt = first_step(snapshots) if automatic else checked_step(self.dt, snapshots)
+        with jax.default_device(device):
+            task = _Task.prepare(snapshots, self.sigma, options, self.seed_)
+            fit = self._solve(task, dt, 0, None, **how)
+            error, seconds = self._step_error(fit.process, task, dt), fit.seconds
+            for refinement in range(1, _MOST_REFINEMENTS + 1):
+                if not automatic or error <= TOLERANCE or not fit.outcome.is_good:
+                    break
+                dt = dt / 2.0
+                fit = self._solve(task, dt, refinement, fit.process.drift, **how)
+                error, seconds = self._step_error(fit.process, task, dt), seconds + fit.seconds
+        self.scaling_, self.standard_process_, self.history_ = task.scaling, fit.process, fit.history
+        self.outcome_, self.n_iter_, self.seconds_ = fit.outcome, fit.n_iter, seconds
+        self.dt_, self.dt_error_, self.device_ = dt, error, str(device)
+        self._warn()
+
+    def _solve(self, task: "_Task", dt: float, refinement: int, drift: AbstractDrift | None, **how: Any) -> Fit:
+        options = task.options
+        if refinement:
+            options = dataclasses.replace(options, n_iter=max(1, options.n_iter // 2))
+        mesh = Mesh.refine(task.training.times, dt)
+        keeper = _keeper(task, options, dt, refinement, self.seed_, how["checkpoint"], how["resume"])
+        listeners = list(how["listeners"])
+        if keeper is not None:
+            listeners.append(MetricLog(keeper.path.with_name("log.jsonl")))
+        arguments = (task.training, task.held_out, task.diffusion, mesh, options)
+        given = {"key": self._key(1 + 10 * refinement), "drift": drift, "checkpoint": keeper}
+        if not self.verbose:
+            return fit_adversarial(*arguments, **given, listeners=listeners)
+        with ProgressBar("fit" if not refinement else f"fit, dt={dt:.3g}") as bar:
+            return fit_adversarial(*arguments, **given, listeners=[*listeners, bar])
+
+    def _step_error(self, process: ItoProcess, task: "_Task", dt: float) -> float:
+        begin = task.training.at(float(task.training.times[0]))
+        points, weights = resampled(begin.points, begin.weights, min(len(begin.points), 1000), self.seed_)
+        thin = Snapshot(begin.time, points, weights)
+        return step_doubling_error(process, thin, task.training.times, dt, key=self._key(3))
+
+    def _warn(self) -> None:
+        if not self.outcome_.is_good:
+            warnings.warn(f"the fit {self.outcome_.value}", FitWarning, stacklevel=4)
+        if not self.dt_error_ <= TOLERANCE:
+            warnings.warn(
+                f"halving dt = {self.dt_:.3g} still moves a mean or sd by {self.dt_error_:.2g} sd (wanted at most "
+                f"{TOLERANCE}); give a shorter dt, e.g. {self.dt_ / 4:.2g}",
+                FitWarning,
+                stacklevel=4,
+            )
+
+    def _carry(self, times: np.ndarray, n_samples: int | None, start: str, rows: np.ndarray | None) -> Snapshots:
+        first = float(self.snapshots_.times[0])
+        clouds: dict[float, tuple[np.ndarray, np.ndarray]] = {}
+        for begin, group in self._starts(times, start):
+            points, weights = begin.points, begin.weights
+            if rows is not None and begin.time == first:
+                points, weights = rows, np.full(len(rows), 1.0 / len(rows))
+            points, weights = resampled(points, weights, n_samples, self.seed_)
+            key = jax.random.fold_in(self._key(4), int(np.searchsorted(self.snapshots_.times, begin.time)))
+            pushed = self._push(Snapshot(begin.time, points, weights), group, key)
+            clouds |= {time: (cloud, weights) for time, cloud in zip(group, pushed, strict=True)}
+        return Snapshots.from_arrays(
+            [clouds[t][0] for t in times], times, [clouds[t][1] for t in times], self.snapshots_.names
+        )
+
+    def _starts(self, times: np.ndarray, start: str) -> list[tuple[Snapshot, list[float]]]:
+        """The wanted times grouped by the snapshot they are grown from."""
+        groups: dict[float, tuple[Snapshot, list[float]]] = {}
+        for time in times:
+            begin = start_before(self.snapshots_, float(time), start)
+            groups.setdefault(begin.time, (begin, []))[1].append(float(time))
+        return list(groups.values())
+
+    def _push(self, start: Snapshot, times: Sequence[float] | np.ndarray, key: PRNGKeyArray) -> list[np.ndarray]:
+        """Run the process in standardised units, where single precision serves whatever the user's units are."""
+        standard = Snapshot(start.time, self.scaling_.standardise(start.points), start.weights)
+        clouds = push_forward(self.standard_process_, standard, times, self.dt_, key=key)
+        if not all(np.all(np.isfinite(z)) for z in clouds):
+            raise InputError(
+                expected=f"a process that stays finite up to t = {times[-1]:g}",
+                found="points that ran to infinity",
+                hint="forecast nearer to the data; the drift is extrapolated where no point was ever seen",
+            )
+        return [self.scaling_.restore(z) for z in clouds]
+
+    def _key(self, purpose: int) -> PRNGKeyArray:
+        return jax.random.fold_in(jax.random.key(self.seed_), purpose)
+
+    def _standardised(self, x: Any) -> tuple[Float[Array, "n n_dims"], bool]:
+        self._check_fitted()
+        x = np.asarray(x, dtype=np.float64)
+        if x.ndim not in (1, 2) or x.shape[-1] != self.snapshots_.n_dims:
+            raise InputError(
+                expected=f"states of shape ({self.snapshots_.n_dims},) or (n, {self.snapshots_.n_dims})",
+                found=f"shape {x.shape}",
+                hint="one row a state",
+            )
+        return jnp.asarray(self.scaling_.standardise(np.atleast_2d(x)), dtype=float), x.ndim == 1
+
+    @property
+    def process_(self) -> ItoProcess:
+        """The fitted process in the user's units, for use with jax."""
+        self._check_fitted()
+        return rescaled(self.standard_process_, self.scaling_)
+
+    def _values(self) -> dict[str, Any]:
+        return {
+            "seed": self.seed_,
+            "dt": self.dt_,
+            "dt_error": self.dt_error_,
+            "outcome": self.outcome_.name,
+            "n_iter": self.n_iter_,
+            "seconds": self.seconds_,
+            "device": self.device_,
+            "versions": {"jax": jax.__version__, "numpy": np.__version__},
+        }
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        history = {f"history.{name}": value for name, value in vars(self.history_).items()}
+        scaling = {"scaling.mean": self.scaling_.mean, "scaling.sd": self.scaling_.sd}
+        return named_arrays(self.standard_process_.drift, "drift") | history | scaling
+
+    def _restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        for name in ("seed", "dt", "dt_error", "n_iter", "seconds", "device"):
+            setattr(self, f"{name}_", values[name])
+        self.outcome_ = Outcome[values["outcome"]]
+        self.scaling_ = Scaling(arrays["scaling.mean"], arrays["scaling.sd"])
+        names = [field.name for field in dataclasses.fields(History)]
+        self.history_ = History(**{name: arrays[f"history.{name}"] for name in names})
+        n_dims, span = self.snapshots_.n_dims, float(np.ptp(self.snapshots_.times))
+        like = fresh_drift(n_dims, span, self.solver_options(), key=jax.random.key(0))
+        diffusion = _standard_diffusion(self.sigma, self.scaling_)
+        self.standard_process_ = ItoProcess(fill_tree(like, arrays, "drift"), diffusion)
+
+
+class _Task(NamedTuple):
+    """A fit in the units the solver works in."""
+
+    training: Snapshots
+    held_out: Snapshots
+    diffusion: AbstractDiffusion
+    scaling: Scaling
+    options: AdversarialOptions
+
+    @classmethod
+    def prepare(cls, snapshots: Snapshots, sigma: Any, options: AdversarialOptions, seed: int) -> "_Task":
+        """Hold rows back, fit the scaling on the rest, and bring data and noise into its units."""
+        Scaling.fit(snapshots)  # refuses a coordinate that does not vary
+        training, held_out = snapshots, snapshots
+        if options.hold_out > 0.0 and min(snapshots.counts) >= _FEWEST_TO_SPLIT:
+            training, held_out = split_rows(snapshots, options.hold_out, seed)
+        scaling = Scaling.fit(training) if options.standardise else Scaling.identity(snapshots.n_dims)
+        diffusion = _standard_diffusion(sigma, scaling)
+        return cls(scaling.transform(training), scaling.transform(held_out), diffusion, scaling, options)
+
+
+def _standard_diffusion(sigma: Any, scaling: Scaling) -> AbstractDiffusion:
+    raw = diffusion_from_sigma(sigma, len(scaling.mean))
+    return rescaled(ItoProcess(FunctionDrift(jnp.zeros_like), raw), scaling.inverse).diffusion
+
+
+def _keeper(
+    task: _Task, options: AdversarialOptions, dt: float, refinement: int, seed: int, folder: Any, resume: bool
+) -> Checkpoint | None:
+    """The checkpoint of one solve; an existing one is continued with `resume` and refused without."""
+    if folder is None:
+        return None
+    X, t, w = task.training.to_rows()
+    factor = np.asarray(task.diffusion(jnp.zeros(task.training.n_dims)))
+    identity = fingerprint(X, t, w, factor, dataclasses.asdict(options), dt, refinement, seed)
+    path = Path(folder) / ("checkpoint.npz" if not refinement else f"checkpoint-{refinement}.npz")
+    if path.exists() and not resume:
+        raise InputError(
+            expected=f"no unfinished run in {folder}", found=f"{path.name}", hint="resume=True (--resume), or another folder"
+        )
+    return Checkpoint(path, identity)
+
+
+@eqx.filter_jit
+def _map(field, states):
+    return jax.vmap(field)(states)

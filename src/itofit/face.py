@@ -1,0 +1,261 @@
+"""The estimator face: fit, predict, forecast, scorecard, score, save, load. It holds no mathematics.
+
+A method gives four things: how it fits, how it carries a cloud forward, and which values and arrays it must
+keep to do so after loading.
+"""
+
+import abc
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from itofit.errors import InputError
+from itofit.forecast import checked_times
+from itofit.metrics.floor import Metric
+from itofit.metrics.scorecard import Scorecard, score_snapshots
+from itofit.metrics.transport import sliced_W1
+from itofit.metrics.trivial import midpoint_at, persistence_at
+from itofit.simulate.systems import KnownSystem
+from itofit.snapshots.clouds import Snapshots
+from itofit.solve.checkpoint import read_arrays, write_arrays
+
+FORMAT = 1
+MODEL_FILE = "model.npz"
+
+
+class Face(BaseEstimator, abc.ABC):
+    """What every method that learns from snapshots can do."""
+
+    method: ClassVar[str]
+
+    @abc.abstractmethod
+    def _learn(self, snapshots: Snapshots, **how: Any) -> None:
+        """Fit to checked snapshots; set the learned attributes."""
+
+    @abc.abstractmethod
+    def _carry(self, times: np.ndarray, n_samples: int | None, start: str, rows: np.ndarray | None) -> Snapshots:
+        """Clouds at increasing times; `rows` replaces the points of the first snapshot as the start."""
+
+    @abc.abstractmethod
+    def _values(self) -> dict[str, Any]:
+        """Learned values that JSON can hold."""
+
+    @abc.abstractmethod
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """Learned arrays."""
+
+    @abc.abstractmethod
+    def _restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Set the learned attributes from what `_values` and `_arrays` gave."""
+
+    def fit(self, X: Any, t: Any = None, **how: Any) -> Self:
+        """Fit to `Snapshots`, or to points `X` with one time per row `t`."""
+        snapshots = X if isinstance(X, Snapshots) else _from_rows(X, t)
+        if isinstance(X, Snapshots) and t is not None:
+            raise InputError(
+                expected="Snapshots alone, or points with t", found="Snapshots and t", hint="fit(snapshots)"
+            )
+        if len(snapshots) < 2:
+            raise InputError(
+                expected="at least 2 snapshots, at different times",
+                found=f"{len(snapshots)}",
+                hint="add a cloud at another time; one cloud does not show any motion",
+            )
+        self._learn(snapshots, **how)
+        self.snapshots_ = snapshots
+        self.n_features_in_ = snapshots.n_dims
+        return self
+
+    def predict(self, time: float, n_samples: int | None = None, start: str = "initial") -> np.ndarray:
+        """A cloud at one time, as an array; without `n_samples` one point per start point.
+
+        `start="initial"` grows it from the first snapshot, `"previous"` from the last one at or before `time`.
+        Weighted start points are resampled, so the rows count equally.
+        """
+        self._check_fitted()
+        if n_samples is None and not _even(self.snapshots_):
+            n_samples = self.snapshots_.counts[0]
+        return self.forecast([float(time)], n_samples, start).clouds[0]
+
+    def forecast(self, times: Sequence[float], n_samples: int | None = None, start: str = "initial") -> Snapshots:
+        """Clouds at any times from the first snapshot on, as `Snapshots`."""
+        self._check_fitted()
+        wanted = checked_times(times, float(self.snapshots_.times[0]))
+        return self._carry(wanted, n_samples, start, None)
+
+    def scorecard(
+        self,
+        held_out: Snapshots,
+        *,
+        truth: KnownSystem | None = None,
+        start: str = "initial",
+        metrics: dict[str, Metric] | None = None,
+    ) -> Scorecard:
+        """Score forecasts against held-out clouds, each distance beside its sampling floor.
+
+        Where `held_out` has a cloud at the first training time, the forecast starts from its rows and that time is
+        not scored. With `truth` the floor comes from the known system, else from halves of the held-out clouds.
+        """
+        self._check_fitted()
+        _check_dimension(held_out, self.snapshots_)
+        first = float(self.snapshots_.times[0])
+        at_start = held_out.index(first)
+        rows = None if at_start is None else held_out.clouds[at_start]
+        scored = held_out.select([i for i in range(len(held_out)) if i != at_start])
+        if len(scored) == 0:
+            raise InputError(
+                expected="a held-out cloud after the first training time", found="none", hint="hold out a later time"
+            )
+        model = self._carry(checked_times(scored.times, first), None, start, rows)
+        return score_snapshots(
+            model,
+            scored,
+            persistence=lambda time: persistence_at(self.snapshots_, time),
+            midpoint=lambda time: midpoint_at(self.snapshots_, time),
+            truth=truth,
+            start=self.snapshots_.clouds[0] if rows is None else rows,
+            metrics=metrics,
+        )
+
+    def score(self, X: Any, t: Any = None) -> float:
+        """Minus the mean sliced W1 between forecasts and these points: larger is better, as scikit-learn wants."""
+        self._check_fitted()
+        snapshots = X if isinstance(X, Snapshots) else _from_rows(X, t)
+        _check_dimension(snapshots, self.snapshots_)
+        later = snapshots.select(np.flatnonzero(snapshots.times > self.snapshots_.times[0]).tolist())
+        if len(later) == 0:
+            raise InputError(expected="points after the first training time", found="none", hint="score later times")
+        model = self.forecast(later.times.tolist())
+        pairs = zip(model, later, strict=True)
+        return -float(np.mean([sliced_W1(a.points, b.points, a.weights, b.weights) for a, b in pairs]))
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the fitted model to a run folder, all or nothing; no pickle."""
+        self._check_fitted()
+        folder = Path(path)
+        if folder.exists() and not folder.is_dir():
+            raise InputError(expected="a folder to save into", found=f"a file at {folder}", hint="choose another name")
+        target = folder / MODEL_FILE
+        if target.exists() and not overwrite:
+            raise InputError(
+                expected="a folder without a model", found=f"{target}", hint="another name, or overwrite=True (--overwrite)"
+            )
+        params = {name: _plain(name, value) for name, value in self.get_params(deep=False).items()}
+        about = {"format": FORMAT, "method": self.method, "params": params, "values": self._values()}
+        X, t, w = self.snapshots_.to_rows()
+        arrays = {"X": X, "t": t, "w": w, "names": np.asarray(self.snapshots_.names), **self._arrays()}
+        folder.mkdir(parents=True, exist_ok=True)
+        write_arrays(target, {"about": np.asarray(json.dumps(about)), **arrays})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a run folder back; never unpickles."""
+        about, arrays = read_run(path)
+        if about["method"] != cls.method:
+            raise InputError(
+                expected=f"a run of the method {cls.method!r}", found=f"{about['method']!r}", hint="load it with its own class"
+            )
+        model = cls(**about["params"])
+        model.snapshots_ = Snapshots.from_rows(arrays["X"], arrays["t"], arrays["w"], arrays["names"].tolist())
+        model.n_features_in_ = model.snapshots_.n_dims
+        model._restore(about["values"], arrays)
+        return model
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "snapshots_"):
+            raise NotFittedError(f"this {type(self).__name__} has not been fitted: call fit(snapshots) first")
+
+
+def read_run(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The description and the arrays of a run folder, or a refusal that says what is wrong with it."""
+    file = Path(path) / MODEL_FILE
+    if not file.is_file():
+        unfinished = any(Path(path).glob("checkpoint*.npz"))
+        raise InputError(
+            expected=f"a run folder with {MODEL_FILE}",
+            found="an unfinished run" if unfinished else f"no such file in {path}",
+            hint="finish it with the same command and --resume" if unfinished else "the folder given to --out or save()",
+        )
+    arrays = read_arrays(file)
+    try:
+        about = json.loads(str(arrays["about"]))
+        version = about["format"]
+        if not {"X", "t", "w", "names"} <= set(arrays) or not {"method", "params", "values"} <= set(about):
+            raise KeyError
+    except (KeyError, TypeError, json.JSONDecodeError):
+        raise InputError(
+            expected=f"{file} to be written by itofit", found="something else", hint="the folder given to --out or save()"
+        ) from None
+    if version != FORMAT:
+        raise InputError(
+            expected=f"run format {FORMAT}", found=f"format {version}", hint="load it with the itofit that wrote it"
+        )
+    return about, arrays
+
+
+def seed_of(random_state: int | None) -> int:
+    """The seed a model uses: the one given, or a fresh one."""
+    if random_state is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
+        raise InputError(
+            expected="random_state to be a whole number from 0 on, or None", found=f"{random_state!r}", hint="0"
+        )
+    return int(random_state)
+
+
+def device_named(name: str) -> Any:
+    """The device to run on: `auto` takes jax's default, `cpu` and `gpu` must exist."""
+    if name not in ("auto", "cpu", "gpu"):
+        raise InputError(expected="device to be auto, cpu or gpu", found=f"{name!r}", hint="auto")
+    if name == "auto":
+        return jax.devices()[0]
+    try:
+        return jax.devices(name)[0]
+    except RuntimeError:
+        found = ", ".join(str(d) for d in jax.devices())
+        raise InputError(
+            expected=f"a {name} that jax can see", found=found, hint="pip install 'itofit[gpu]', or device='cpu'"
+        ) from None
+
+
+def _from_rows(X: Any, t: Any) -> Snapshots:
+    if t is None:
+        raise InputError(expected="Snapshots, or points X with times t", found="X alone", hint="fit(X, t)")
+    names = [str(c) for c in X.columns] if hasattr(X, "columns") else None
+    return Snapshots.from_rows(np.asarray(X), np.asarray(t), names=names)
+
+
+def _check_dimension(snapshots: Snapshots, fitted: Snapshots) -> None:
+    if snapshots.n_dims != fitted.n_dims:
+        raise InputError(
+            expected=f"{fitted.n_dims} coordinates, as fitted", found=f"{snapshots.n_dims}", hint="the same columns in the same order"
+        )
+
+
+def _even(snapshots: Snapshots) -> bool:
+    return all(np.ptp(w) < 1e-12 for w in snapshots.weights)
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if hasattr(value, "tolist") and not isinstance(value, str):
+        return np.asarray(value).tolist()
+    if isinstance(value, tuple):
+        return list(value)
+    if value is None or isinstance(value, bool | int | float | str | list | dict):
+        return value
+    shown = re.sub(r"\s+at 0x[0-9a-f]+", "", repr(value))
+    raise InputError(
+        expected=f"{name} to be a number, text or array, so that it can be written without code",
+        found=shown,
+        hint="keep the model in memory, or give an array",
+    )

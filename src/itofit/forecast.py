@@ -1,0 +1,111 @@
+"""Forecast: push a cloud through a process to any time, as snapshots again."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+
+from itofit.errors import InputError
+from itofit.process.ito import ItoProcess
+from itofit.simulate.euler import euler_path, euler_push
+from itofit.simulate.mesh import Mesh
+from itofit.snapshots.clouds import Snapshot, Snapshots
+
+STARTS = ("initial", "previous")
+
+
+def checked_times(times: Sequence[float], first: float) -> np.ndarray:
+    """Increasing forecast times from `first` on, or a refusal."""
+    wanted = np.atleast_1d(np.asarray(times, dtype=np.float64))
+    if wanted.ndim != 1 or wanted.size == 0 or not np.all(np.isfinite(wanted)):
+        raise InputError(expected="one or more finite times", found=f"{times!r}", hint="forecast([0.5, 5.0])")
+    tolerance = 1e-9 * max(1.0, abs(first))
+    if np.any(wanted < first - tolerance):
+        raise InputError(
+            expected=f"times from the first snapshot on (t0 = {first:g})",
+            found=f"t = {wanted.min():g}",
+            hint="a process is only run forwards; fit snapshots that begin earlier",
+        )
+    return np.unique(np.maximum(wanted, first))
+
+
+def start_before(snapshots: Snapshots, time: float, start: str) -> Snapshot:
+    """The first snapshot (`initial`), or the last one at or before `time` (`previous`)."""
+    if start not in STARTS:
+        raise InputError(expected=f"start to be one of {', '.join(STARTS)}", found=f"{start!r}", hint="'initial'")
+    if start == "initial":
+        return snapshots.at(float(snapshots.times[0]))
+    earlier = snapshots.times[snapshots.times <= time + 1e-9 * max(1.0, abs(time))]
+    return snapshots.at(float(earlier[-1]))
+
+
+def resampled(
+    points: Float[np.ndarray, "n n_dims"], weights: Float[np.ndarray, " n"], size: int | None, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """`size` equally weighted points by systematic resampling, or with None every point once with its weight."""
+    if size is None:
+        return points, weights
+    if size < 2:
+        raise InputError(expected="n_samples of at least 2", found=f"{size}", hint="leave it out for all start points")
+    rng = np.random.default_rng(seed)
+    positions = (np.arange(size) + rng.uniform()) / size
+    order = rng.permutation(len(points))
+    rows = order[np.minimum(np.searchsorted(np.cumsum(weights[order]), positions), len(points) - 1)]
+    return points[rng.permutation(rows)], np.full(size, 1.0 / size)
+
+
+def push_forward(
+    process: ItoProcess,
+    start: Snapshot,
+    times: Sequence[float] | np.ndarray,
+    dt: float,
+    *,
+    key: PRNGKeyArray,
+) -> list[Float[np.ndarray, "n n_dims"]]:
+    """The cloud grown from `start` at each of the increasing `times`, row k the same particle throughout."""
+    x, now, clouds = jnp.asarray(start.points, dtype=float), start.time, []
+    for i, time in enumerate(times):
+        if time > now:
+            steps = jnp.asarray(Mesh.refine([now, time], dt).steps, dtype=float)
+            x, now = _push(process, x, steps, jax.random.fold_in(key, i)), time
+        clouds.append(np.asarray(x, dtype=np.float64))
+    return clouds
+
+
+def step_doubling_error(
+    process: ItoProcess, start: Snapshot, times: np.ndarray, dt: float, *, key: PRNGKeyArray
+) -> float:
+    """How far halving `dt` moves the law: the largest shift of a mean or sd at `times`, in units of that sd.
+
+    Both chains are driven by the same Brownian path, so the difference is the scheme's and not the noise's.
+    The returned value compares dt with dt / 2; Euler's weak error at dt is about twice that.
+    """
+    coarse, worst = Mesh.refine(np.concatenate([[start.time], times[times > start.time]]), dt), 0.0
+    h = jnp.asarray(coarse.steps, dtype=float)
+    x0, w = jnp.asarray(start.points, dtype=float), jnp.asarray(start.weights, dtype=float)
+    z = jax.random.normal(key, (len(h), 2, *x0.shape))
+    fine = _path(process, x0, jnp.repeat(h / 2.0, 2), z.reshape(-1, *x0.shape))[::2]
+    plain = _path(process, x0, h, (z[:, 0] + z[:, 1]) / jnp.sqrt(2.0))
+    for k in coarse.observed[1:]:
+        (m0, s0), (m1, s1) = _moments(plain[k], w), _moments(fine[k], w)
+        shift = jnp.maximum(jnp.abs(m0 - m1), jnp.abs(s0 - s1)) / jnp.maximum(s1, 1e-12)
+        worst = max(worst, float(jnp.max(shift)))
+    return worst
+
+
+def _moments(x, w):
+    mean = w @ x
+    return mean, jnp.sqrt(w @ (x - mean) ** 2)
+
+
+@eqx.filter_jit
+def _push(process, start, steps, key):
+    return euler_push(process, start, steps, key)
+
+
+@eqx.filter_jit
+def _path(process, start, steps, noise):
+    return euler_path(process, start, steps, noise)
