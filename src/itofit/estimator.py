@@ -108,7 +108,7 @@ class FokkerPlanckProcess(Face):
         `checkpoint` names a folder in which the run is saved as it goes; with `resume` a run saved there by the
         same call continues bit for bit. `listeners` are called with a `Progress` after every block of iterations.
         """
-        return super().fit(X, t, checkpoint=checkpoint, resume=resume, listeners=listeners)
+        return self._fit(X, t, checkpoint=checkpoint, resume=resume, listeners=listeners)
 
     def drift(self, x: Any) -> np.ndarray:
         """g(x) at one state `(n_dims,)` or at rows of states `(n, n_dims)`."""
@@ -143,9 +143,13 @@ class FokkerPlanckProcess(Face):
         if self.solver != "adversarial":
             raise InputError(expected="solver to be adversarial", found=f"{self.solver!r}", hint="solver='adversarial'")
         if self.preset not in PRESETS:
-            raise InputError(expected=f"preset to be one of {', '.join(PRESETS)}", found=f"{self.preset!r}", hint="default")
+            raise InputError(
+                expected=f"preset to be one of {', '.join(PRESETS)}", found=f"{self.preset!r}", hint="default"
+            )
         if self.quadrature not in (None, "all", "stratified"):
-            raise InputError(expected="quadrature to be all or stratified", found=f"{self.quadrature!r}", hint="stratified")
+            raise InputError(
+                expected="quadrature to be all or stratified", found=f"{self.quadrature!r}", hint="stratified"
+            )
         chosen = {
             name: getattr(self, name)
             for name in ("anchor", "gradient", "discrepancy", "n_iter", "batch_size", "critic_steps")
@@ -332,7 +336,9 @@ def _keeper(
     path = Path(folder) / ("checkpoint.npz" if not refinement else f"checkpoint-{refinement}.npz")
     if path.exists() and not resume:
         raise InputError(
-            expected=f"no unfinished run in {folder}", found=f"{path.name}", hint="resume=True (--resume), or another folder"
+            expected=f"no unfinished run in {folder}",
+            found=f"{path.name}",
+            hint="resume=True (--resume), or another folder",
         )
     return Checkpoint(path, identity)
 

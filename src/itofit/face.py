@@ -55,8 +55,11 @@ class Face(BaseEstimator, abc.ABC):
     def _restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Set the learned attributes from what `_values` and `_arrays` gave."""
 
-    def fit(self, X: Any, t: Any = None, **how: Any) -> Self:
+    def fit(self, X: Any, t: Any = None) -> Self:
         """Fit to `Snapshots`, or to points `X` with one time per row `t`."""
+        return self._fit(X, t)
+
+    def _fit(self, X: Any, t: Any, **how: Any) -> Self:
         snapshots = X if isinstance(X, Snapshots) else _from_rows(X, t)
         if isinstance(X, Snapshots) and t is not None:
             raise InputError(
@@ -111,7 +114,9 @@ class Face(BaseEstimator, abc.ABC):
         scored = held_out.select([i for i in range(len(held_out)) if i != at_start])
         if len(scored) == 0:
             raise InputError(
-                expected="a held-out cloud after the first training time", found="none", hint="hold out a later time"
+                expected="a held-out cloud after the first training time",
+                found="none",
+                hint="hold out a later time",
             )
         model = self._carry(checked_times(scored.times, first), None, start, rows)
         return score_snapshots(
@@ -145,7 +150,9 @@ class Face(BaseEstimator, abc.ABC):
         target = folder / MODEL_FILE
         if target.exists() and not overwrite:
             raise InputError(
-                expected="a folder without a model", found=f"{target}", hint="another name, or overwrite=True (--overwrite)"
+                expected="a folder without a model",
+                found=f"{target}",
+                hint="another name, or overwrite=True (--overwrite)",
             )
         params = {name: _plain(name, value) for name, value in self.get_params(deep=False).items()}
         about = {"format": FORMAT, "method": self.method, "params": params, "values": self._values()}
@@ -160,7 +167,9 @@ class Face(BaseEstimator, abc.ABC):
         about, arrays = read_run(path)
         if about["method"] != cls.method:
             raise InputError(
-                expected=f"a run of the method {cls.method!r}", found=f"{about['method']!r}", hint="load it with its own class"
+                expected=f"a run of the method {cls.method!r}",
+                found=f"{about['method']!r}",
+                hint="load it with its own class",
             )
         model = cls(**about["params"])
         model.snapshots_ = Snapshots.from_rows(arrays["X"], arrays["t"], arrays["w"], arrays["names"].tolist())
@@ -181,7 +190,9 @@ def read_run(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise InputError(
             expected=f"a run folder with {MODEL_FILE}",
             found="an unfinished run" if unfinished else f"no such file in {path}",
-            hint="finish it with the same command and --resume" if unfinished else "the folder given to --out or save()",
+            hint="finish it with the same command and --resume"
+            if unfinished
+            else "the folder given to --out or save()",
         )
     arrays = read_arrays(file)
     try:
@@ -191,11 +202,15 @@ def read_run(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             raise KeyError
     except (KeyError, TypeError, json.JSONDecodeError):
         raise InputError(
-            expected=f"{file} to be written by itofit", found="something else", hint="the folder given to --out or save()"
+            expected=f"{file} to be written by itofit",
+            found="something else",
+            hint="the folder given to --out or save()",
         ) from None
     if version != FORMAT:
         raise InputError(
-            expected=f"run format {FORMAT}", found=f"format {version}", hint="load it with the itofit that wrote it"
+            expected=f"run format {FORMAT}",
+            found=f"format {version}",
+            hint="load it with the itofit that wrote it",
         )
     return about, arrays
 
@@ -206,7 +221,9 @@ def seed_of(random_state: int | None) -> int:
         return int(np.random.SeedSequence().generate_state(1)[0])
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
         raise InputError(
-            expected="random_state to be a whole number from 0 on, or None", found=f"{random_state!r}", hint="0"
+            expected="random_state to be a whole number from 0 on, or None",
+            found=f"{random_state!r}",
+            hint="0",
         )
     return int(random_state)
 
@@ -222,7 +239,9 @@ def device_named(name: str) -> Any:
     except RuntimeError:
         found = ", ".join(str(d) for d in jax.devices())
         raise InputError(
-            expected=f"a {name} that jax can see", found=found, hint="pip install 'itofit[gpu]', or device='cpu'"
+            expected=f"a {name} that jax can see",
+            found=found,
+            hint="pip install 'itofit[gpu]', or device='cpu'",
         ) from None
 
 
@@ -236,7 +255,9 @@ def _from_rows(X: Any, t: Any) -> Snapshots:
 def _check_dimension(snapshots: Snapshots, fitted: Snapshots) -> None:
     if snapshots.n_dims != fitted.n_dims:
         raise InputError(
-            expected=f"{fitted.n_dims} coordinates, as fitted", found=f"{snapshots.n_dims}", hint="the same columns in the same order"
+            expected=f"{fitted.n_dims} coordinates, as fitted",
+            found=f"{snapshots.n_dims}",
+            hint="the same columns in the same order",
         )
 
 

@@ -17,7 +17,7 @@ from itofit.snapshots.clouds import Snapshot, Snapshots
 STARTS = ("initial", "previous")
 
 
-def checked_times(times: Sequence[float], first: float) -> np.ndarray:
+def checked_times(times: Sequence[float] | np.ndarray, first: float) -> np.ndarray:
     """Increasing forecast times from `first` on, or a refusal."""
     wanted = np.atleast_1d(np.asarray(times, dtype=np.float64))
     if wanted.ndim != 1 or wanted.size == 0 or not np.all(np.isfinite(wanted)):

@@ -28,9 +28,7 @@ class TrivialRow(Face):
         del start, rows
         clouds = [self._row(float(t)) for t in times]
         drawn = [resampled(c.points, c.weights, n_samples, self.seed_ + i) for i, c in enumerate(clouds)]
-        return Snapshots.from_arrays(
-            [x for x, _ in drawn], times, [w for _, w in drawn], self.snapshots_.names
-        )
+        return Snapshots.from_arrays([x for x, _ in drawn], times, [w for _, w in drawn], self.snapshots_.names)
 
     def _values(self) -> dict[str, Any]:
         return {"seed": self.seed_}

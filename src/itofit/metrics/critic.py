@@ -3,6 +3,8 @@
 A lower bound of W1 that is honest in sign: on two samples of one law it scatters around zero.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -29,13 +31,15 @@ def _halves(points: np.ndarray, weights: Weights, rng: np.random.Generator) -> t
     w = np.full(len(points), 1.0) if weights is None else np.asarray(weights)
     order = rng.permutation(len(points))
     parts = (order[: len(points) // 2], order[len(points) // 2 :])
-    first, second = (Cloud(jnp.asarray(points[i], dtype=float), jnp.asarray(w[i] / w[i].sum(), dtype=float)) for i in parts)
+    first, second = (
+        Cloud(jnp.asarray(points[i], dtype=float), jnp.asarray(w[i] / w[i].sum(), dtype=float)) for i in parts
+    )
     return first, second
 
 
 @eqx.filter_jit
 def _trained(critic: SpectralNetwork, x: Cloud, y: Cloud) -> SpectralNetwork:
-    adam = optax.adam(RATE)
+    adam: Any = optax.adam(RATE)
 
     def step(carry, _):
         critic, memory = carry

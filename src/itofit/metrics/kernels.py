@@ -1,7 +1,7 @@
 """Energy distance and maximum mean discrepancy, as V-statistics (never negative).
 
-    energy^2 = 2 E|X - Y| - E|X - X'| - E|Y - Y'|
-    mmd^2    = E k(X, X') + E k(Y, Y') - 2 E k(X, Y),   k a sum of Gaussians of 1/2, 1 and 2 times the median distance
+energy^2 = 2 E|X - Y| - E|X - X'| - E|Y - Y'|
+mmd^2    = E k(X, X') + E k(Y, Y') - 2 E k(X, Y),   k a sum of Gaussians of 1/2, 1 and 2 times the median distance
 """
 
 import numpy as np

@@ -7,7 +7,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from itofit.metrics.floor import Floor, Metric, draw_rows, plain_weights, split_half_floor, system_floor, truth_draws
+from itofit.metrics.floor import (
+    Floor,
+    Metric,
+    draw_rows,
+    plain_weights,
+    split_half_floor,
+    system_floor,
+    truth_draws,
+)
 from itofit.metrics.transport import W1, coordinate_W1, sliced_W1
 from itofit.simulate.systems import KnownSystem
 from itofit.snapshots.clouds import Snapshot, Snapshots
@@ -80,8 +88,8 @@ class Scorecard:
         return [{**asdict(s), "verdict": self.verdict(s.time)} for s in self.scores]
 
     def __str__(self) -> str:
-        head = f"{'time':>8}  {'metric':<14}{'score':>9}{'floor':>9}{'+-sd':>8}{'excess':>9}{'persist.':>10}{'midpoint':>10}  verdict"
-        lines = [head]
+        numbers = f"{'score':>9}{'floor':>9}{'+-sd':>8}{'excess':>9}{'persist.':>10}{'midpoint':>10}"
+        lines = [f"{'time':>8}  {'metric':<14}{numbers}  verdict"]
         for time in self.times:
             for i, s in enumerate(self.at(time).values()):
                 lead, verdict = (f"{time:>8g}", self.verdict(time)) if i == 0 else (" " * 8, "")

@@ -64,7 +64,7 @@ def _transport_cost(cost: np.ndarray, wx: Weights, wy: Weights) -> float:
     ot = _pot()
     if ot is not None:
         a, b = _masses(wx, cost.shape[0]), _masses(wy, cost.shape[1])
-        return float(ot.emd2(a, b, cost, numItermax=1_000_000))
+        return float(np.sum(ot.emd(a, b, cost, numItermax=1_000_000) * cost))
     rows, columns = _assignment(cost, wx, wy)
     return float(cost[rows, columns].mean())
 

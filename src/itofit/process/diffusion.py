@@ -53,7 +53,8 @@ class RescaledDiffusion(AbstractDiffusion):
 def diffusion_from_sigma(sigma: Any, n_dims: int) -> AbstractDiffusion:
     """A known diffusion: scalar sigma = sigma I, vector = diagonal, matrix = S, or a function of the state."""
     if callable(sigma):
-        return FunctionDiffusion(sigma)
+        function: Callable[..., Any] = sigma
+        return FunctionDiffusion(function)
     try:
         value = np.asarray(sigma, dtype=np.float64)
     except (TypeError, ValueError):
@@ -64,10 +65,12 @@ def diffusion_from_sigma(sigma: Any, n_dims: int) -> AbstractDiffusion:
         ) from None
     if not np.all(np.isfinite(value)) or (value.ndim < 2 and np.any(value < 0)):
         raise InputError(
-            expected="sigma finite and not negative", found=f"{sigma}", hint="0 for a deterministic flow, else a positive scale"
+            expected="sigma finite and not negative",
+            found=f"{sigma}",
+            hint="0 for a deterministic flow, else a positive scale",
         )
     shapes: dict[int, Any] = {0: (), 1: (n_dims,), 2: (n_dims, n_dims)}
-    if value.shape != shapes.get(value.ndim, None):
+    if value.shape != shapes.get(value.ndim):
         raise InputError(
             expected=f"sigma as a number, {n_dims} numbers (diagonal) or a {n_dims} x {n_dims} matrix",
             found=f"shape {value.shape}",

@@ -32,5 +32,3 @@ def rescaled(process: ItoProcess, scaling: Scaling) -> ItoProcess:
         else RescaledDiffusion(diffusion, mean, sd)
     )
     return ItoProcess(RescaledDrift(process.drift, mean, sd), moved)
-
-

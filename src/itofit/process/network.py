@@ -24,8 +24,6 @@ def xavier_network(sizes: Sequence[int], *, key: PRNGKeyArray, last_gain: float 
     """Xavier-normal weights (variance 2 / (n_in + n_out)) and zero biases; `last_gain` scales the last layer."""
     shapes = list(zip(sizes[1:], sizes[:-1], strict=True))
     keys = jax.random.split(key, len(shapes))
-    weights = [
-        jnp.sqrt(2.0 / sum(shape)) * jax.random.normal(k, shape) for k, shape in zip(keys, shapes, strict=True)
-    ]
+    weights = [jnp.sqrt(2.0 / sum(shape)) * jax.random.normal(k, shape) for k, shape in zip(keys, shapes, strict=True)]
     weights[-1] = last_gain * weights[-1]
     return TanhNetwork(tuple(weights), tuple(jnp.zeros(n_out) for n_out, _ in shapes))

@@ -122,7 +122,9 @@ class KnownSystem:
     def _linear(self) -> LinearDynamics:
         if self.linear is None:
             raise InputError(
-                expected="a system with linear drift", found=f"{self.name}", hint="compare with a simulation instead"
+                expected="a system with linear drift",
+                found=f"{self.name}",
+                hint="compare with a simulation instead",
             )
         return self.linear
 
@@ -216,16 +218,50 @@ SYSTEMS: dict[str, Callable[[int], KnownSystem]] = {
     "syn2-score": lambda d: _block_system("syn2-score", d, two_wells("score_scaled"), 4.0, *_WELL_TIMES, shared=False),
     "syn3": lambda d: _block_system("syn3", d, van_der_pol, 1.0, (0.0, 0.03, 0.07, 0.2), (0.1, 0.3, 0.5)),
     "ou": lambda d: _linear_system(
-        "ou", d, [[1.0, 0.5], [-0.5, 2.0]], [1.0, -1.0], 0.7, _IDENTITY, (0.0, 0.3, 1.0), (0.6, 2.0), shared=False
+        "ou",
+        d,
+        [[1.0, 0.5], [-0.5, 2.0]],
+        [1.0, -1.0],
+        0.7,
+        _IDENTITY,
+        (0.0, 0.3, 1.0),
+        (0.6, 2.0),
+        shared=False,
     ),
     "diffusion": lambda d: _linear_system(
-        "diffusion", d, [[0.0, 0.0], [0.0, 0.0]], [0.0, 0.0], 1.0, _IDENTITY, (0.0, 0.5, 2.0), (1.0, 3.0), shared=False
+        "diffusion",
+        d,
+        [[0.0, 0.0], [0.0, 0.0]],
+        [0.0, 0.0],
+        1.0,
+        _IDENTITY,
+        (0.0, 0.5, 2.0),
+        (1.0, 3.0),
+        shared=False,
     ),
     "curl": lambda d: _linear_system(
-        "curl", d, _CURL, [0.0, 0.0], 0.0, [[2.0, 0.0], [0.0, 2.0]], _CURL_TIMES, (0.075, 0.2), False, _CURL_DT
+        "curl",
+        d,
+        _CURL,
+        [0.0, 0.0],
+        0.0,
+        [[2.0, 0.0], [0.0, 2.0]],
+        _CURL_TIMES,
+        (0.075, 0.2),
+        False,
+        _CURL_DT,
     ),
     "curl-anisotropic": lambda d: _linear_system(
-        "curl-anisotropic", d, _CURL, [0.0, 0.0], 0.0, [[2.0, 0.0], [0.0, 1.0]], _CURL_TIMES, (0.075, 0.2), False, _CURL_DT
+        "curl-anisotropic",
+        d,
+        _CURL,
+        [0.0, 0.0],
+        0.0,
+        [[2.0, 0.0], [0.0, 1.0]],
+        _CURL_TIMES,
+        (0.075, 0.2),
+        False,
+        _CURL_DT,
     ),
 }
 
@@ -233,7 +269,9 @@ SYSTEMS: dict[str, Callable[[int], KnownSystem]] = {
 def known_system(name: str, n_dims: int = 2) -> KnownSystem:
     """The known system of that name, at any even dimension."""
     if name not in SYSTEMS:
-        raise InputError(expected=f"one of {', '.join(SYSTEMS)}", found=f"{name!r}", hint="syn3 is the paper's oscillator")
+        raise InputError(
+            expected=f"one of {', '.join(SYSTEMS)}", found=f"{name!r}", hint="syn3 is the paper's oscillator"
+        )
     if n_dims < 2 or n_dims % 2:
         raise InputError(
             expected="an even dimension, since the systems are made of two-dimensional blocks",

@@ -70,9 +70,7 @@ class Snapshots:
         )
 
     @classmethod
-    def from_rows(
-        cls, X: Any, t: Any, weights: Any | None = None, names: Sequence[str] | None = None
-    ) -> "Snapshots":
+    def from_rows(cls, X: Any, t: Any, weights: Any | None = None, names: Sequence[str] | None = None) -> "Snapshots":
         """Snapshots from a table of points `X` and one time per row `t`."""
         X = _numeric(X, "points")
         t = numeric_times(t)
@@ -93,7 +91,9 @@ class Snapshots:
         mass = None if weights is None else _numeric(weights, "weights")
         if mass is not None and mass.shape != t.shape:
             raise InputError(
-                expected=f"one weight for each of {len(t)} rows", found=f"shape {mass.shape}", hint="check the column"
+                expected=f"one weight for each of {len(t)} rows",
+                found=f"shape {mass.shape}",
+                hint="check the column",
             )
         return cls.from_arrays(
             [X[i] for i in rows],
@@ -138,7 +138,9 @@ class Snapshots:
         i = self.index(time)
         if i is None:
             raise InputError(
-                expected=f"one of the times {_listed(self.times)}", found=f"{time:g}", hint="forecast that time instead"
+                expected=f"one of the times {_listed(self.times)}",
+                found=f"{time:g}",
+                hint="forecast that time instead",
             )
         return Snapshot(float(self.times[i]), self.clouds[i], self.weights[i])
 
@@ -146,7 +148,10 @@ class Snapshots:
         """The snapshots at these positions."""
         keep = list(positions)
         return Snapshots(
-            self.times[keep], tuple(self.clouds[i] for i in keep), tuple(self.weights[i] for i in keep), self.names
+            self.times[keep],
+            tuple(self.clouds[i] for i in keep),
+            tuple(self.weights[i] for i in keep),
+            self.names,
         )
 
     def with_clouds(self, clouds: Sequence[np.ndarray]) -> "Snapshots":

@@ -20,7 +20,9 @@ class Scaling:
     def fit(cls, snapshots: Snapshots) -> "Scaling":
         """Mean and sd of the pooled snapshots, each snapshot counting the same."""
         means = np.stack([w @ x for x, w in zip(snapshots.clouds, snapshots.weights, strict=True)])
-        squares = np.stack([w @ (x - means.mean(0)) ** 2 for x, w in zip(snapshots.clouds, snapshots.weights, strict=True)])
+        squares = np.stack(
+            [w @ (x - means.mean(0)) ** 2 for x, w in zip(snapshots.clouds, snapshots.weights, strict=True)]
+        )
         mean, sd = means.mean(axis=0), np.sqrt(squares.mean(axis=0))
         flat = sd <= 1e-12 * np.maximum(1.0, np.abs(mean))
         if np.any(flat):
@@ -42,11 +44,11 @@ class Scaling:
         return Scaling(-self.mean / self.sd, 1.0 / self.sd)
 
     def standardise(self, x: Float[np.ndarray, "n n_dims"]) -> Float[np.ndarray, "n n_dims"]:
-        """z = (x - mean) / sd."""
+        """Z = (x - mean) / sd."""
         return (x - self.mean) / self.sd
 
     def restore(self, z: Float[np.ndarray, "n n_dims"]) -> Float[np.ndarray, "n n_dims"]:
-        """x = mean + sd z."""
+        """X = mean + sd z."""
         return self.mean + self.sd * z
 
     def transform(self, snapshots: Snapshots) -> Snapshots:

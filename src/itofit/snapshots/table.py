@@ -19,7 +19,9 @@ def from_columns(columns: Mapping[str, Any], time_key: str | None, file_name: st
     names = [name for name in columns if name not in (key, "w")]
     if not names:
         raise InputError(
-            expected=f"at least one coordinate beside {key!r}", found="no other column", hint="check the separator"
+            expected=f"at least one coordinate beside {key!r}",
+            found="no other column",
+            hint="check the separator",
         )
     X = [_numbers(columns[name], name) for name in names]
     weights = _numbers(columns["w"], "w") if "w" in columns else None

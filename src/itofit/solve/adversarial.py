@@ -29,6 +29,9 @@ from itofit.weak.probes import SpectralNetwork
 
 # A simulated point this many times further out than any datum means that the run has diverged.
 _TOO_FAR = 1000.0
+# The state that is kept is the latest whose criterion is within this factor of the best: near the optimum the
+# criterion is flat within its own sampling noise, while the average goes on improving as the rate decays.
+_AS_GOOD = 1.05
 
 
 class Players(eqx.Module):
@@ -65,7 +68,11 @@ class Optimisers(eqx.Module):
     def create(cls, options: AdversarialOptions) -> "Optimisers":
         """The optimisers these options ask for."""
         b1, b2 = options.betas
-        rate = optax.cosine_decay_schedule(options.drift_rate, options.n_iter) if options.cosine_decay else options.drift_rate
+        rate = (
+            optax.cosine_decay_schedule(options.drift_rate, options.n_iter)
+            if options.cosine_decay
+            else options.drift_rate
+        )
         return cls(optax.adam(rate, b1, b2), optax.adam(options.probe_rate, b1, b2))
 
 
@@ -108,7 +115,12 @@ def fresh_drift(n_dims: int, span: float, options: AdversarialOptions, *, key: P
 
 
 def first_run(
-    game: Game, drift: AbstractDrift, optimisers: Optimisers, criterion: HeldOutCriterion, *, key: PRNGKeyArray
+    game: Game,
+    drift: AbstractDrift,
+    optimisers: Optimisers,
+    criterion: HeldOutCriterion,
+    *,
+    key: PRNGKeyArray,
 ) -> Run:
     """A run before its first iteration."""
     options, n_dims = game.options, game.clouds[0].points.shape[1]
@@ -188,13 +200,13 @@ def advance(game: Game, criterion: HeldOutCriterion, optimisers: Optimisers, run
     dynamic, (residuals, reach) = jax.lax.scan(flat_body, dynamic, run.n_done + jnp.arange(n))
     players = eqx.combine(dynamic, static)
     value = criterion(players.average)
-    better = value < run.best_criterion
+    keep = value < _AS_GOOD * run.best_criterion
     done = run.n_done + n
     evaluation = (done - 1) // game.options.eval_every
     run = Run(
         players=players,
-        best=_select(better, players.average, run.best),
-        best_criterion=jnp.where(better, value, run.best_criterion),
+        best=_select(keep, players.average, run.best),
+        best_criterion=jnp.minimum(value, run.best_criterion),
         best_iter=jnp.where(_clearly_better(value, run.best_criterion), done, run.best_iter),
         n_done=done,
         loss=jax.lax.dynamic_update_slice(run.loss, jnp.sum(residuals, 1), (run.n_done,)),
@@ -287,7 +299,7 @@ def _climb(optimiser, slope, memory, player):
 
 
 def _averaged(average, current, factor: float):
-    """factor * average + (1 - factor) * current, weight by weight."""
+    """Factor * average + (1 - factor) * current, weight by weight."""
     return jax.tree.map(
         lambda a, c: factor * a + (1.0 - factor) * c if eqx.is_inexact_array(a) else c, average, current
     )

@@ -41,7 +41,7 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """Write arrays to an npz file that appears whole or not at all."""
     partial = path.with_name(f".{path.stem}.partial.npz")
     try:
-        np.savez(partial, **arrays)
+        np.savez(partial, allow_pickle=False, **arrays)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)

@@ -142,9 +142,8 @@ class Game(eqx.Module):
         return [(leg, n, end) for leg in self.legs for n, end in leg.targets]
 
     def _dispersion(self, nodes: Nodes):
-        if self.options.n_sketch is None:
-            return None
-        return lambda x: sketched(self.diffusion(x), self.options.n_sketch, nodes.signs)
+        n_sketch = self.options.n_sketch
+        return None if n_sketch is None else lambda x: sketched(self.diffusion(x), n_sketch, nodes.signs)
 
 
 def drift_gradient(
@@ -196,7 +195,7 @@ def device_clouds(snapshots: Snapshots) -> tuple[Cloud, ...]:
 
 
 def minibatch(cloud: Cloud, size: int, key: PRNGKeyArray, *, weighted: bool) -> Cloud:
-    """`size` points weighted equally: drawn in proportion to their weights, or each at most once where all weigh the same."""
+    """`size` equal points: drawn in proportion to their weights, or each at most once where all weigh the same."""
     n = len(cloud.weights)
     if size >= n:
         return cloud

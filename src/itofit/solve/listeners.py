@@ -79,7 +79,12 @@ def _rich_bar():
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     except ImportError:
         return None
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[told]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[told]}"),
+    )
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
     add_task = bar.add_task
     bar.add_task = lambda *args, **kwargs: add_task(*args, told="compiling", **kwargs)

@@ -30,7 +30,7 @@ class AdversarialOptions:
     - `patience`: iterations without improvement of that criterion by 1 % before the run stops.
     """
 
-    anchor: str = "initial"
+    anchor: str = "previous"
     gradient: str = "pathwise"
     discrepancy: str = "weak"
     n_iter: int = 1500
@@ -51,14 +51,16 @@ class AdversarialOptions:
     probe_width: int = 32
     probe_depth: int = 3
     hold_out: float = 0.1
-    patience: int = 500
+    patience: int = 1000
     eval_every: int = 25
 
     def __post_init__(self):
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise InputError(
-                    expected=f"{name} to be one of {', '.join(allowed)}", found=f"{getattr(self, name)!r}", hint=allowed[0]
+                    expected=f"{name} to be one of {', '.join(allowed)}",
+                    found=f"{getattr(self, name)!r}",
+                    hint=allowed[0],
                 )
         if self.discrepancy == "direct" and self.gradient == "detached":
             raise InputError(
@@ -69,7 +71,9 @@ class AdversarialOptions:
         for name in ("n_iter", "critic_steps", "batch_size", "n_nodes", "n_sketch", "eval_every", "patience"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise InputError(expected=f"{name} to be a whole number from 1 on", found=f"{value!r}", hint="leave it out")
+                raise InputError(
+                    expected=f"{name} to be a whole number from 1 on", found=f"{value!r}", hint="leave it out"
+                )
         for name in ("drift_rate", "probe_rate"):
             if not getattr(self, name) > 0.0:
                 raise InputError(expected=f"{name} above 0", found=f"{getattr(self, name)!r}", hint="1e-3")
@@ -80,7 +84,9 @@ class AdversarialOptions:
         unknown = sorted(set(changes) - known)
         if unknown:
             raise InputError(
-                expected=f"options among {', '.join(sorted(known))}", found=", ".join(unknown), hint="check the spelling"
+                expected=f"options among {', '.join(sorted(known))}",
+                found=", ".join(unknown),
+                hint="check the spelling",
             )
         return replace(self, **changes)
 
@@ -90,6 +96,7 @@ PRESETS: dict[str, AdversarialOptions] = {
     # The printed recipe: raw units, one network a side without a skip, Adam at 1e-4 with PyTorch's betas, full
     # batch, every step. It prints no number of ascent steps (the public code uses 5) and no number of iterations.
     "paper": AdversarialOptions(
+        anchor="initial",
         n_iter=10_000,
         critic_steps=5,
         batch_size=None,

@@ -8,6 +8,8 @@ and the step is a tenth of the shortest such time, at most a fifth of the shorte
 the span. Whether it is short enough is checked on the fitted process by step doubling.
 """
 
+from typing import Any
+
 import numpy as np
 
 from itofit.errors import InputError
@@ -30,7 +32,7 @@ def first_step(snapshots: Snapshots) -> float:
     return float(np.clip(0.1 / max(rate, 1e-12), span / 400.0, gaps.min() / 5.0))
 
 
-def checked_step(dt: float, snapshots: Snapshots) -> float:
+def checked_step(dt: Any, snapshots: Snapshots) -> float:
     """A step given by the user: positive and no longer than the longest gap."""
     gaps = np.diff(snapshots.times)
     try:

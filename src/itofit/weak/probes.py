@@ -94,7 +94,7 @@ class SpectralNetwork(eqx.Module):
         return SpectralNetwork(self.raw, tuple(jax.lax.stop_gradient(v) for v in directions))
 
     def norms(self) -> list[Scalar]:
-        """u' W v of every layer: the largest singular value once the directions have converged."""
+        """U' W v of every layer: the largest singular value once the directions have converged."""
         pairs = zip(self.raw.weights, map(jax.lax.stop_gradient, self.directions), strict=True)
         return [jax.lax.stop_gradient(_unit(w @ v)) @ (w @ v) for w, v in pairs]
 

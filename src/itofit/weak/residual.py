@@ -57,7 +57,10 @@ class PathRead(eqx.Module):
 
 
 def integral_of_generator(
-    probe: AbstractProbe, path: PathRead, weights: Float[Array, " n_samples"], quadrature: Float[Array, " n_nodes"]
+    probe: AbstractProbe,
+    path: PathRead,
+    weights: Float[Array, " n_samples"],
+    quadrature: Float[Array, " n_nodes"],
 ) -> Scalar:
     """sum_k w_k E[L f(X_k)], a few nodes at a time so that memory stays bounded."""
     n_nodes, n_samples, n_dims = path.points.shape

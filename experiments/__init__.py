@@ -1,0 +1,1 @@
+"""The paper's tables and studies; never imported by the package."""
