@@ -27,6 +27,9 @@ VARIANTS: dict[str, dict] = {
     "direct": {"discrepancy": "direct"},
     "detached": {"gradient": "detached"},
     "rate-3e-3": {"drift_rate": 3e-3, "probe_rate": 3e-3},
+    "drift-3e-3": {"drift_rate": 3e-3},
+    "probe-3e-3": {"probe_rate": 3e-3},
+    "betas-.9": {"betas": (0.9, 0.999)},
     "rate-2e-3": {"drift_rate": 2e-3, "probe_rate": 2e-3},
     "critic-3": {"critic_steps": 3},
     "critic-5": {"critic_steps": 5},
@@ -78,12 +81,14 @@ def main() -> None:
     parser.add_argument("--system", default="syn3")
     parser.add_argument("--dim", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--n-iter", type=int, help="iteration budget of every variant")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     records = []
     for variant in args.variants:
         for seed in range(args.seeds):
-            record = study(known_system(args.system, args.dim), VARIANTS[variant], seed)
+            options = VARIANTS[variant] | ({"n_iter": args.n_iter} if args.n_iter else {})
+            record = study(known_system(args.system, args.dim), options, seed)
             records.append({"system": args.system, "dim": args.dim, "variant": variant, "seed": seed, **record})
             shown = " ".join(f"{p:.3f}({f:.3f})" for p, f in zip(record["population"], record["floor"], strict=True))
             print(

@@ -143,10 +143,10 @@ def first_run(
         best_criterion=eqx.filter_jit(criterion)(drift),
         best_iter=jnp.zeros((), int),
         n_done=jnp.zeros((), int),
-        loss=jnp.full(options.n_iter, jnp.nan),
-        residuals=jnp.full((options.n_iter, game.n_targets), jnp.nan),
-        criterion=jnp.full(n_evals, jnp.nan),
-        slope=jnp.full(n_evals, jnp.nan),
+        loss=jnp.full(options.n_iter, jnp.nan, float),
+        residuals=jnp.full((options.n_iter, game.n_targets), jnp.nan, float),
+        criterion=jnp.full(n_evals, jnp.nan, float),
+        slope=jnp.full(n_evals, jnp.nan, float),
     )
 
 

@@ -1,0 +1,3 @@
+"""The command line: `itofit fit | forecast | score | info | simulate | demo`."""
+
+from itofit.cli.main import main as main

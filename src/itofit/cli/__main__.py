@@ -1,0 +1,5 @@
+"""`python -m itofit.cli`."""
+
+from itofit.cli.main import main
+
+main()

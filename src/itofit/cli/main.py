@@ -1,0 +1,241 @@
+"""Commands over the estimator face. Refused input ends with one message on stderr and exit code 2."""
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import jax
+import typer
+
+from itofit.baselines import Midpoint, Persistence
+from itofit.cli.demo import run_demo
+from itofit.errors import FitWarning, InputError
+from itofit.estimator import FokkerPlanckProcess
+from itofit.face import MODEL_FILE, Face, device_named, read_run
+from itofit.simulate.systems import SYSTEMS, known_system
+from itofit.snapshots.files import read_snapshots, write_snapshots
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Fit Itô processes to clouds of points at a few times, with no identity between times.",
+)
+
+METHODS: dict[str, type[Face]] = {m.method: m for m in (FokkerPlanckProcess, Persistence, Midpoint)}
+
+DataFile = Annotated[Path, typer.Argument(help="Snapshots: .npz, .csv or .parquet.")]
+RunFolder = Annotated[Path, typer.Argument(help="A folder written by `itofit fit`.")]
+TimeKey = Annotated[str | None, typer.Option(help="Column (or array) that holds the times.")]
+
+
+@app.command()
+def fit(
+    data: DataFile,
+    out: Annotated[Path, typer.Option(help="Folder for the run.")],
+    sigma: Annotated[str, typer.Option(help="Known noise: a number, or one per coordinate as 1,2,0.5.")] = "1",
+    dt: Annotated[str, typer.Option(help="Longest Euler step, or auto.")] = "auto",
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "adversarial",
+    preset: Annotated[str, typer.Option(help="default or paper.")] = "default",
+    anchor: Annotated[str | None, typer.Option(help="initial or previous; the preset decides if left out.")] = None,
+    gradient: Annotated[str | None, typer.Option(help="pathwise, detached or adjoint.")] = None,
+    discrepancy: Annotated[str | None, typer.Option(help="weak or direct.")] = None,
+    n_iter: Annotated[int | None, typer.Option(help="Iteration budget.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    time_key: TimeKey = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in --out.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
+) -> None:
+    """Fit a process to snapshots and save the run."""
+    snapshots = read_snapshots(data, time_key)
+    _check_out(out, resume, overwrite)
+    _say(f"{snapshots}")
+    if method not in METHODS:
+        raise InputError(expected=f"--method to be one of {', '.join(METHODS)}", found=method, hint="adversarial")
+    if method != FokkerPlanckProcess.method:
+        model: Face = METHODS[method]().set_params(random_state=seed).fit(snapshots)
+        model.save(out, overwrite=overwrite)
+        _say(f"saved {out}")
+        return
+    model = FokkerPlanckProcess(
+        _numbers(sigma, "--sigma"),
+        dt=dt if dt == "auto" else _numbers(dt, "--dt"),
+        preset=preset,
+        anchor=anchor,
+        gradient=gradient,
+        discrepancy=discrepancy,
+        n_iter=n_iter,
+        device=device,
+        random_state=seed,
+        verbose=True,
+    )
+    _say(f"device {device_named(device)} ({jax.devices()[0].device_kind})")
+    model.fit(snapshots, checkpoint=out, resume=resume)
+    model.save(out, overwrite=overwrite)
+    _remove_checkpoints(out)
+    _say(_summary(model))
+    _say(f"saved {out}")
+
+
+@app.command()
+def forecast(
+    run: RunFolder,
+    at: Annotated[list[float], typer.Option(help="A time to forecast; repeat for more.")],
+    out: Annotated[Path, typer.Option(help="File for the clouds: .npz, .csv or .parquet.")],
+    n_samples: Annotated[int | None, typer.Option(help="Points a time; default one per start point.")] = None,
+    start: Annotated[str, typer.Option(help="initial or previous.")] = "initial",
+) -> None:
+    """Write the fitted process's clouds at any times from the first snapshot on."""
+    clouds = load_run(run).forecast(at, n_samples, start)
+    write_snapshots(clouds, out)
+    _say(f"{clouds}\nsaved {out}")
+
+
+@app.command()
+def score(
+    run: RunFolder,
+    held_out: DataFile,
+    system: Annotated[str | None, typer.Option(help="Known system whose truth gives the floor.")] = None,
+    start: Annotated[str, typer.Option(help="initial or previous.")] = "initial",
+    time_key: TimeKey = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print records as JSON.")] = False,
+) -> None:
+    """Score a run against held-out snapshots, every distance beside its sampling floor."""
+    snapshots = read_snapshots(held_out, time_key)
+    truth = None if system is None else known_system(system, snapshots.n_dims)
+    card = load_run(run).scorecard(snapshots, truth=truth, start=start)
+    typer.echo(json.dumps(card.to_records(), indent=1) if as_json else str(card))
+
+
+@app.command()
+def info(run: RunFolder, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Say what a run folder holds."""
+    about, _ = read_run(run)
+    model = load_run(run)
+    if as_json:
+        typer.echo(
+            json.dumps({**about, "times": model.snapshots_.times.tolist(), "counts": model.snapshots_.counts}, indent=1)
+        )
+        return
+    typer.echo(f"{about['method']} on {model.snapshots_}")
+    if isinstance(model, FokkerPlanckProcess):
+        typer.echo(_summary(model))
+
+
+@app.command()
+def simulate(
+    system: Annotated[str, typer.Argument(help=f"One of {', '.join(SYSTEMS)}.")],
+    out: Annotated[Path, typer.Option(help="File for the training snapshots.")],
+    dim: Annotated[int, typer.Option(help="Dimension, even.")] = 2,
+    n: Annotated[int, typer.Option(help="Points a snapshot.")] = 1200,
+    held_out: Annotated[Path | None, typer.Option(help="File for held-out snapshots at the test times.")] = None,
+    n_held_out: Annotated[int, typer.Option(help="Held-out points a snapshot.")] = 800,
+    times: Annotated[list[float] | None, typer.Option(help="Training time; repeat. Default: the paper's.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed.")] = 0,
+) -> None:
+    """Draw snapshots of a known system: training particles, and others held out at the paper's test times."""
+    known = known_system(system, dim)
+    k_train, k_test = jax.random.split(jax.random.key(seed))
+    training = known.observe(n, times or known.train_times, key=k_train)
+    write_snapshots(training, out)
+    _say(f"{training}\nsaved {out}")
+    if held_out is not None:
+        test = known.observe(n_held_out, [0.0, *known.test_times], key=k_test)
+        write_snapshots(test, held_out)
+        _say(f"{test}\nsaved {held_out}")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for run, data and picture.")] = Path("demo"),
+    n_iter: Annotated[int, typer.Option(help="Iteration budget.")] = 1000,
+) -> None:
+    """Fit the paper's van der Pol oscillator (Syn-3), score it against its floors and draw it."""
+    run_demo(out, n_iter, say=_say)
+
+
+def load_run(path: Path) -> Face:
+    """The fitted model in a run folder, whatever its method."""
+    about, _ = read_run(path)
+    if about["method"] not in METHODS:
+        raise InputError(
+            expected=f"a run of one of {', '.join(METHODS)}", found=about["method"], hint="a newer itofit may know it"
+        )
+    return METHODS[about["method"]].load(path)
+
+
+def main() -> NoReturn:
+    """Run the command line; refused input becomes one message and exit code 2."""
+    warnings.showwarning = _warn
+    try:
+        app(standalone_mode=False)
+    except InputError as refusal:
+        _fail(str(refusal))
+    except typer.Exit as done:
+        sys.exit(done.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.stderr.write("itofit: stopped\n")
+        sys.exit(130)
+    except Exception as error:
+        show = getattr(error, "show", None)
+        if show is None:
+            raise
+        show()
+        sys.exit(2)
+    sys.exit(0)
+
+
+def _fail(message: str) -> NoReturn:
+    sys.stderr.write(f"itofit: {message}\n")
+    sys.exit(2)
+
+
+def _warn(message, category, *_args, **_kwargs) -> None:
+    label = "warning" if issubclass(category, FitWarning) else category.__name__
+    sys.stderr.write(f"itofit: {label}: {message}\n")
+
+
+def _say(text: str) -> None:
+    typer.echo(text)
+
+
+def _summary(model: FokkerPlanckProcess) -> str:
+    return (
+        f"{model.outcome_.value}\n"
+        f"{model.n_iter_} iterations in {model.seconds_:.0f} s on {model.device_}, seed {model.seed_}; "
+        f"dt {model.dt_:.4g}, halving it moves a mean or sd by {model.dt_error_:.2g} sd"
+    )
+
+
+def _numbers(text: str, option: str) -> Any:
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(
+            expected=f"{option} as a number, or numbers with commas between", found=f"{text!r}", hint="1"
+        ) from None
+    return values[0] if len(values) == 1 else values
+
+
+def _check_out(out: Path, resume: bool, overwrite: bool) -> None:
+    if (out / MODEL_FILE).exists() and not overwrite:
+        raise InputError(
+            expected="--out to name a folder without a finished run",
+            found=f"{out}",
+            hint="another name, or --overwrite",
+        )
+    unfinished = any(out.glob("checkpoint*.npz"))
+    if unfinished and not resume and not overwrite:
+        raise InputError(
+            expected="--out to name a folder without an unfinished run", found=f"{out}", hint="--resume, or --overwrite"
+        )
+    if overwrite and not resume:
+        _remove_checkpoints(out)
+
+
+def _remove_checkpoints(out: Path) -> None:
+    for path in out.glob("checkpoint*.npz"):
+        path.unlink()
