@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 ROOMS = [
-    "errors", "snapshots", "process", "simulate", "weak", "solve", "forecast", "metrics", "face", "baselines",
+    "errors", "arrays", "snapshots", "process", "simulate", "weak", "solve", "forecast", "metrics", "face", "baselines",
     "estimator", "plot", "cli",
 ]  # fmt: skip
 # Left of `plot` nothing but these may be imported at the top of a file.

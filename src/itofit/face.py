@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
+from itofit.arrays import read_arrays, write_arrays
 from itofit.errors import InputError
 from itofit.forecast import checked_times
 from itofit.metrics.floor import Metric
@@ -24,7 +25,6 @@ from itofit.metrics.transport import sliced_W1
 from itofit.metrics.trivial import midpoint_at, persistence_at
 from itofit.simulate.systems import KnownSystem
 from itofit.snapshots.clouds import Snapshots
-from itofit.solve.checkpoint import read_arrays, write_arrays
 
 FORMAT = 1
 MODEL_FILE = "model.npz"
@@ -194,7 +194,7 @@ def read_run(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             if unfinished
             else "the folder given to --out or save()",
         )
-    arrays = read_arrays(file)
+    arrays = read_arrays(file, hint="fit again; a truncated or foreign file cannot be repaired")
     try:
         about = json.loads(str(arrays["about"]))
         version = about["format"]

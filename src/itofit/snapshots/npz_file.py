@@ -1,18 +1,18 @@
 """npz: `X` with `t` (one time a row), or one array a time beside `times`; `w` and `names` are optional."""
 
 import re
-import zipfile
 from pathlib import Path
 
 import numpy as np
 
+from itofit.arrays import read_arrays, write_arrays
 from itofit.errors import InputError
 from itofit.snapshots.clouds import Snapshots
 
 
 def read(path: Path, time_key: str | None = None) -> Snapshots:
     """Snapshots from either layout; never unpickles."""
-    arrays = _load(path)
+    arrays = read_arrays(path, hint="save it again with numpy.savez, without object arrays")
     names = [str(n) for n in arrays.pop("names")] if "names" in arrays else None
     time_key = time_key or ("t" if "X" in arrays else "times")
     if time_key not in arrays:
@@ -31,19 +31,7 @@ def read(path: Path, time_key: str | None = None) -> Snapshots:
 def write(snapshots: Snapshots, path: Path) -> None:
     """One row a point: `X`, `t`, `w` and `names`."""
     X, t, w = snapshots.to_rows()
-    np.savez_compressed(path, X=X, t=t, w=w, names=np.asarray(snapshots.names))
-
-
-def _load(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError, TypeError, KeyError) as error:
-        raise InputError(
-            expected=f"{path.name} to be a complete npz file of plain arrays",
-            found=f"{type(error).__name__}: {error}",
-            hint="save it again with numpy.savez, without object arrays",
-        ) from None
+    write_arrays(path, {"X": X, "t": t, "w": w, "names": np.asarray(snapshots.names)}, compressed=True)
 
 
 def _natural(name: str) -> list[tuple[bool, str | int]]:

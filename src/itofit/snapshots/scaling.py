@@ -43,11 +43,11 @@ class Scaling:
         """The scaling that leads back: x = (z - (-mean / sd)) / (1 / sd)."""
         return Scaling(-self.mean / self.sd, 1.0 / self.sd)
 
-    def standardise(self, x: Float[np.ndarray, "n n_dims"]) -> Float[np.ndarray, "n n_dims"]:
+    def standardise(self, x: Float[np.ndarray, "... n_dims"]) -> Float[np.ndarray, "... n_dims"]:
         """Z = (x - mean) / sd."""
         return (x - self.mean) / self.sd
 
-    def restore(self, z: Float[np.ndarray, "n n_dims"]) -> Float[np.ndarray, "n n_dims"]:
+    def restore(self, z: Float[np.ndarray, "... n_dims"]) -> Float[np.ndarray, "... n_dims"]:
         """X = mean + sd z."""
         return self.mean + self.sd * z
 

@@ -4,6 +4,7 @@ A run is a `Run`: a value that holds everything the next iteration needs. The ra
 `fold_in(key, i)`, so a run continued from a saved `Run` is the uninterrupted one, bit for bit.
 """
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 
@@ -64,16 +65,15 @@ class Optimisers(eqx.Module):
     drift: optax.GradientTransformation = eqx.field(static=True)
     probes: optax.GradientTransformation = eqx.field(static=True)
 
-    @classmethod
-    def create(cls, options: AdversarialOptions) -> "Optimisers":
-        """The optimisers these options ask for."""
-        b1, b2 = options.betas
-        rate = (
-            optax.cosine_decay_schedule(options.drift_rate, options.n_iter)
-            if options.cosine_decay
-            else options.drift_rate
-        )
-        return cls(optax.adam(rate, b1, b2), optax.adam(options.probe_rate, b1, b2))
+
+@functools.cache
+def optimisers_for(options: AdversarialOptions) -> Optimisers:
+    """The optimisers these options ask for; cached, so that a second fit of the same kind compiles nothing."""
+    b1, b2 = options.betas
+    rate = options.drift_rate
+    if options.cosine_decay:
+        rate = optax.cosine_decay_schedule(rate, options.n_iter)
+    return Optimisers(optax.adam(rate, b1, b2), optax.adam(options.probe_rate, b1, b2))
 
 
 def fit_adversarial(
@@ -96,7 +96,7 @@ def fit_adversarial(
     k_init, k_run, k_criterion = jax.random.split(key, 3)
     game = Game.between(training, diffusion, mesh, options)
     criterion = HeldOutCriterion.on(held_out, diffusion, mesh, options.anchor, key=k_criterion)
-    optimisers = Optimisers.create(options)
+    optimisers = optimisers_for(options)
     if drift is None:
         drift = fresh_drift(training.n_dims, float(mesh.times[-1] - mesh.times[0]), options, key=k_init)
     run = first_run(game, drift, optimisers, criterion, key=k_init)
@@ -140,7 +140,7 @@ def first_run(
     return Run(
         players=players,
         best=drift,
-        best_criterion=eqx.filter_jit(criterion)(drift),
+        best_criterion=_evaluate(criterion, drift),
         best_iter=jnp.zeros((), int),
         n_done=jnp.zeros((), int),
         loss=jnp.full(options.n_iter, jnp.nan, float),
@@ -215,6 +215,11 @@ def advance(game: Game, criterion: HeldOutCriterion, optimisers: Optimisers, run
         slope=run.slope.at[evaluation].set(_largest_slope(game, players.probes)),
     )
     return run, jnp.max(reach)
+
+
+@eqx.filter_jit
+def _evaluate(criterion: HeldOutCriterion, drift: AbstractDrift) -> Float[Array, ""]:
+    return criterion(drift)
 
 
 def _train(game, criterion, optimisers, run, key, limit, listeners, checkpoint) -> Fit:

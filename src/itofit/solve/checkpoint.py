@@ -1,10 +1,8 @@
-"""Trees of arrays as named arrays, files written all or nothing without pickle, and checkpoints of a run."""
+"""Trees of arrays as named arrays, and checkpoints of a run."""
 
 import hashlib
 import json
-import os
 import time
-import zipfile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +10,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from itofit.arrays import read_arrays, write_arrays
 from itofit.errors import InputError
 
 Tree = TypeVar("Tree")
@@ -35,29 +34,6 @@ def fill_tree(like: Tree, arrays: dict[str, np.ndarray], prefix: str) -> Tree:
     new = iter([jax.numpy.asarray(arrays[prefix + name]) for name, _ in named])
     dynamic, static = eqx.partition(like, eqx.is_array)
     return eqx.combine(jax.tree.map(lambda _: next(new), dynamic), static)
-
-
-def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write arrays to an npz file that appears whole or not at all."""
-    partial = path.with_name(f".{path.stem}.partial.npz")
-    try:
-        np.savez(partial, allow_pickle=False, **arrays)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an npz file, never unpickled."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError, KeyError) as error:
-        raise InputError(
-            expected=f"{path} to be a complete file of arrays",
-            found=f"{type(error).__name__}: {error}",
-            hint="use the run folder as it was written; a truncated one cannot be repaired",
-        ) from None
 
 
 def fingerprint(*parts: Any) -> str:
@@ -92,7 +68,9 @@ class Checkpoint:
         """The saved state, or `fresh` where nothing was saved yet."""
         if not self.path.exists():
             return fresh
-        arrays = read_arrays(self.path)
+        arrays = read_arrays(
+            self.path, hint="start the run again in another folder; a truncated one cannot be repaired"
+        )
         if str(arrays.get("identity", "")) != self.identity:
             raise InputError(
                 expected="a checkpoint of the same data, options and seed",

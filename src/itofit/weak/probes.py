@@ -114,4 +114,4 @@ def random_cosines(n_probes: int, n_dims: int, *, key: PRNGKeyArray) -> CosinePr
     direction = jax.random.normal(k0, (n_probes, n_dims))
     direction = direction / jnp.linalg.norm(direction, axis=1, keepdims=True)
     length = jnp.exp(jax.random.uniform(k1, (n_probes, 1), minval=jnp.log(0.4), maxval=jnp.log(3.0)))
-    return CosineProbe(direction / length, jax.random.uniform(k2, (n_probes,), maxval=2.0 * jnp.pi))
+    return jax.vmap(CosineProbe)(direction / length, jax.random.uniform(k2, (n_probes,), maxval=2.0 * jnp.pi))

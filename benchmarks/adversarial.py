@@ -1,0 +1,393 @@
+"""How long is one outer iteration of the adversarial solver, and how much memory does it take?
+
+    python benchmarks/adversarial.py [--systems syn1 syn2 syn3] [--dims 2 10] [--methods ...] [--json out.json]
+    python benchmarks/adversarial.py --scaling [--methods default pathwise]
+    python benchmarks/adversarial.py --one syn1 2 pathwise [--set points=256 dt=0.02]
+
+Rows, all on the same arrays (1200 points a snapshot, x0 known, dt = 0.01):
+
+- `torch-batched`, `torch-stepwise`: an eager PyTorch loop of the published kind: full batch, 5 critic steps, spectral
+  norm on every layer, the path simulated without a graph, one backward pass per dimension for the Laplacian, the
+  trapezoid over every step; all steps in one call per critic, or one call a step. Left out where torch is missing
+  (`pip install -r benchmarks/requirements.txt`).
+- `pathwise`, `detached`, `adjoint`, `direct`: ours with the same batch, steps and networks (the preset `paper`). The
+  eager loop's gradient is that of `detached`; `pathwise` and `adjoint` do more work, `direct` does less.
+- `stratified-pathwise`, `stratified-detached`: the same with 16 random quadrature nodes a probe.
+- `default`: the preset `default` (minibatches of 512, 3 critic steps, a larger drift, standardised units).
+
+Every row runs in its own process, which imports one framework only. Seconds are the median over repeated iterations
+after compilation and one warm-up. Peak memory is the largest resident size on a CPU (imports and compilation included;
+`start MB` is that size when the data were ready) and the allocator's peak on a GPU. Speed-ups compare rows of this run
+on the same device. Use a quiet machine: torch's threads wait for each other, so other work slows them more than ours.
+Both use a GPU if they see one; for a CPU set `JAX_PLATFORMS=cpu CUDA_VISIBLE_DEVICES=`.
+
+`--scaling` varies one of N, D, J and dt around Syn-1. Its last column, the time with the fewest points over the time of
+the row, estimates the share that does not grow with the points: on a GPU, the latency of launches.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# jax, itofit and torch are imported where they are used: the parent must stay small (a child's largest resident
+# size is at least that of the process that started it) and must not take hold of a GPU.
+
+TORCH = ("torch-batched", "torch-stepwise")
+OURS: dict[str, tuple[str, dict[str, Any]]] = {
+    "pathwise": ("paper", {"gradient": "pathwise"}),
+    "detached": ("paper", {"gradient": "detached"}),
+    "adjoint": ("paper", {"gradient": "adjoint"}),
+    "direct": ("paper", {"gradient": "pathwise", "discrepancy": "direct"}),
+    "stratified-pathwise": ("paper", {"gradient": "pathwise", "n_nodes": 16}),
+    "stratified-detached": ("paper", {"gradient": "detached", "n_nodes": 16}),
+    "default": ("default", {}),
+}
+N_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+METHODS, ARRAYS = (*TORCH, *OURS), "arrays"
+CRITIC_STEPS, RATE, DRIFT_WIDTH, CRITIC_WIDTH, CRITIC_DEPTH = 5, 1e-4, 32, 32, 3
+
+SIZES = (256, 512, 1024, 2048, 4096)
+VARIED = {"dim": (2, 10, 20), "targets": (1, 2, 4, 8), "dt": (0.04, 0.02, 0.01, 0.005)}
+USUAL_SIZE = {"default": 512, "pathwise": 1024}
+
+
+class Case(NamedTuple):
+    """One row: a system, a method, and the set-up: J `targets` evenly spaced, a `batch` other than the preset's."""
+
+    system: str
+    dim: int
+    method: str
+    points: int = 1200
+    batch: int | None = None
+    dt: float = 0.01
+    targets: int | None = None
+    seed: int = 0
+
+
+def observe(case: Case):
+    """Snapshots of a case and their mesh; made on the CPU, so that every child gets the same."""
+    import jax
+
+    from itofit.simulate import known_system
+    from itofit.simulate.mesh import Mesh
+
+    with jax.default_device(jax.devices("cpu")[0]):
+        system = known_system(case.system, case.dim)
+        times = system.train_times
+        if case.targets is not None:
+            times = np.linspace(times[0], times[-1], case.targets + 1).tolist()
+        snapshots = system.observe(case.points, times, key=jax.random.key(1000 + case.seed))
+    return snapshots, Mesh.refine(snapshots.times, case.dt)
+
+
+def plain_arrays(case: Case, *_: Any) -> dict[str, Any]:
+    """The same data as lists: clouds, steps, the node of every observed time, the noise scale."""
+    from itofit.simulate import known_system
+
+    snapshots, mesh = observe(case)
+    sigma = float(known_system(case.system, case.dim).process.diffusion(np.zeros(case.dim))[0, 0])
+    clouds = [x.tolist() for x in snapshots.clouds]
+    return {"clouds": clouds, "steps": mesh.steps.tolist(), "observed": mesh.observed, "sigma": sigma}
+
+
+def measure_ours(case: Case, iterations: int, give_up: float) -> dict[str, Any]:
+    """Compile and time `iterate` on a game built as `fit_adversarial` builds it."""
+    import equinox as eqx
+    import jax
+
+    from itofit.process import rescaled
+    from itofit.simulate import known_system
+    from itofit.snapshots.scaling import Scaling
+    from itofit.solve.adversarial import Optimisers, first_run, fresh_drift, iterate
+    from itofit.solve.game import Game
+    from itofit.solve.options import PRESETS
+
+    snapshots, mesh = observe(case)
+    preset, changes = OURS[case.method]
+    options = PRESETS[preset].override(**changes, **({} if case.batch is None else {"batch_size": case.batch}))
+    scaling = Scaling.fit(snapshots) if options.standardise else Scaling.identity(case.dim)
+    diffusion = rescaled(known_system(case.system, case.dim).process, scaling.inverse).diffusion
+    game, optimisers = Game.between(scaling.transform(snapshots), diffusion, mesh, options), Optimisers.create(options)
+    k_init, k_run = jax.random.split(jax.random.key(case.seed))
+    drift = fresh_drift(case.dim, float(mesh.times[-1] - mesh.times[0]), options, key=k_init)
+    # An iteration does not read the held-out criterion, so a constant stands for it.
+    players = first_run(game, drift, optimisers, lambda _: jax.numpy.zeros(()), key=k_init).players
+    start_mb, began = resident_mb(), time.perf_counter()
+    compiled = eqx.filter_jit(iterate).lower(game, optimisers, players, k_run).compile()
+    compile_seconds = time.perf_counter() - began
+    keys = iter(jax.random.split(k_run, iterations + 1))
+
+    def step() -> None:
+        nonlocal players
+        players, _, _ = jax.block_until_ready(compiled(game, optimisers, players, next(keys)))
+
+    seconds, device = repeat(step, iterations, give_up), jax.devices()[0]
+    gpu = None if device.platform == "cpu" else (device.device_kind, device.memory_stats()["peak_bytes_in_use"])
+    return record(seconds, compile_seconds, start_mb, gpu)
+
+
+def measure_torch(case: Case, iterations: int, give_up: float) -> dict[str, Any]:
+    """Time the eager loop: k ascent steps of the critics on fresh paths, then one descent step of the drift."""
+    import torch
+
+    data = run_child(case._replace(method=ARRAYS), iterations, 600.0)  # elsewhere: jax's memory must not count here
+    steps, observed, sigma = np.asarray(data["steps"]), data["observed"], data["sigma"]
+    torch.set_num_threads(N_CORES)
+    torch.manual_seed(case.seed)
+    on_gpu = torch.cuda.is_available()
+    device = torch.device("cuda" if on_gpu else "cpu")
+    clouds = [torch.as_tensor(x, dtype=torch.float32, device=device) for x in data["clouds"]]
+    drift = torch_network([case.dim, DRIFT_WIDTH, case.dim], spectral=False).to(device)
+    sizes = [case.dim, *[CRITIC_WIDTH] * CRITIC_DEPTH, 1]
+    critics = torch.nn.ModuleList(torch_network(sizes, spectral=True) for _ in clouds[1:]).to(device)
+    of_drift, of_critics = list(drift.parameters()), list(critics.parameters())
+    descent, ascent = torch.optim.Adam(of_drift, lr=RATE), torch.optim.Adam(of_critics, lr=RATE)
+    stepwise = case.method == "torch-stepwise"
+
+    def gain():
+        path, total = torch_path(drift, clouds[0], steps, sigma), 0.0
+        for critic, target, end in zip(critics, clouds[1:], observed[1:], strict=True):
+            transported = torch_integral(critic, drift, path[: end + 1], steps[:end], sigma, stepwise)
+            total = total + critic(target).mean() - critic(clouds[0]).mean() - transported
+        return total
+
+    def step() -> None:
+        for _ in range(CRITIC_STEPS):
+            ascent.zero_grad()
+            (-gain()).backward(inputs=of_critics)
+            ascent.step()
+        descent.zero_grad()
+        gain().backward(inputs=of_drift)
+        descent.step()
+        if on_gpu:
+            torch.cuda.synchronize()
+
+    start_mb = resident_mb()
+    seconds = repeat(step, iterations, give_up)
+    gpu = (torch.cuda.get_device_name(), torch.cuda.max_memory_allocated()) if on_gpu else None
+    return record(seconds, 0.0, start_mb, gpu)
+
+
+def torch_network(sizes: Sequence[int], *, spectral: bool):
+    """A tanh network with zero biases: every layer spectrally normalised, or Xavier weights."""
+    import torch
+
+    layers: list[Any] = []
+    for n_in, n_out in pairwise(sizes):
+        linear = torch.nn.Linear(n_in, n_out)
+        torch.nn.init.zeros_(linear.bias)
+        if not spectral:
+            torch.nn.init.xavier_normal_(linear.weight)
+        layers += [torch.nn.utils.parametrizations.spectral_norm(linear) if spectral else linear, torch.nn.Tanh()]
+    return torch.nn.Sequential(*layers[:-1])
+
+
+def torch_path(drift, start, steps: np.ndarray, sigma: float) -> list:
+    """Every node of the Euler chain, outside the graph."""
+    import torch
+
+    path = [start]
+    with torch.no_grad():
+        for h in steps.tolist():
+            path.append(path[-1] + h * drift(path[-1]) + sigma * h**0.5 * torch.randn_like(start))
+    return path
+
+
+def torch_generator(critic, drift, x, sigma: float):
+    """L f at frozen samples: a gradient, and one backward pass through it per dimension for the Laplacian."""
+    import torch
+
+    y = x.detach().requires_grad_(True)
+    slope = torch.autograd.grad(critic(y).sum(), y, create_graph=True)[0]
+    laplacian = 0.0
+    for i in range(x.shape[1]):
+        laplacian = laplacian + torch.autograd.grad(slope[:, i].sum(), y, create_graph=True)[0][:, i]
+    return (drift(x) * slope).sum(1) + 0.5 * sigma**2 * laplacian
+
+
+def torch_integral(critic, drift, nodes: list, steps: np.ndarray, sigma: float, stepwise: bool):
+    """The trapezoid rule for E[L f(X_k)]: one call a step, or all steps stacked in one call."""
+    import torch
+
+    weights = (0.5 * (np.append(steps, 0.0) + np.append(0.0, steps))).tolist()
+    if stepwise:
+        return sum(w * torch_generator(critic, drift, x, sigma).mean() for w, x in zip(weights, nodes, strict=True))
+    values = torch_generator(critic, drift, torch.cat(nodes), sigma).reshape(len(nodes), -1).mean(1)
+    return torch.as_tensor(weights, device=values.device) @ values
+
+
+def repeat(step: Callable[[], None], iterations: int, give_up: float) -> list[float]:
+    """Seconds of every iteration after one to warm up; fewer if another would end after the time `give_up`."""
+    step()
+    seconds: list[float] = []
+    while not seconds or (len(seconds) < iterations and time.perf_counter() + seconds[-1] < give_up):
+        began = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+def record(seconds: list[float], compile_seconds: float, start_mb: float, gpu: tuple[str, int] | None) -> dict:
+    """What a child found; `gpu` holds the name and the peak bytes where one was used."""
+    device, peak = (cpu_name(), resident_mb()) if gpu is None else (gpu[0], gpu[1] / 1e6)
+    times = {"seconds": statistics.median(seconds), "all_seconds": seconds, "compile_seconds": compile_seconds}
+    return times | {"start_mb": start_mb, "peak_mb": peak, "device": device}
+
+
+def resident_mb() -> float:
+    """Largest resident size of this process so far."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def cpu_name() -> str:
+    """The CPU's model, where the system says it."""
+    file = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*: (.*)", file.read_text()) if file.exists() else []
+    return names[0] if names else platform.machine()
+
+
+@cache
+def run_child(case: Case, iterations: int, limit: float) -> dict[str, Any]:
+    """Measure one case in its own process; `note` says why there is no measurement."""
+    row = case._asdict()
+    words = [f"{name}={json.dumps(value)}" for name, value in row.items() if name in Case._field_defaults]
+    command = [sys.executable, str(Path(__file__).resolve()), "--one", case.system, str(case.dim), case.method]
+    command += ["--set", *words, "--iterations", str(iterations), "--limit-seconds", str(limit)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return row | {"note": "over limit"}
+    if done.returncode < 0:
+        return row | {"note": f"killed by signal {-done.returncode} (out of memory?)"}
+    if done.returncode > 0:
+        return row | {"note": "failed: " + (done.stderr.strip().splitlines() or ["without a word"])[-1]}
+    return row | json.loads(done.stdout.splitlines()[-1])
+
+
+def compare(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Measure and print the table, eager loops first since the other rows refer to them."""
+    methods = [name for name in METHODS if name in (args.methods or METHODS)]
+    if find_spec("torch") is None and set(methods) & set(TORCH):
+        print("torch is not installed: its rows are left out (pip install -r benchmarks/requirements.txt)")
+        methods = [name for name in methods if name not in TORCH]
+    columns = ("s/iter", "compile s", "start MB", "peak MB", "x batched", "x stepwise")
+    print(f"{'system':<7}{'D':>3}  {'method':<20}" + "".join(f"{column:>11}" for column in columns))
+    for system in args.systems:
+        for dim in args.dims:
+            eager: dict[str, dict[str, Any]] = {}
+            for method in methods:
+                row = run_child(case_of(args, system, dim, method), args.iterations, args.limit_seconds)
+                if method in TORCH and "seconds" in row:
+                    eager[method.replace("torch-", "x_")] = row
+                alike = {name: other for name, other in eager.items() if other["device"] == row.get("device")}
+                row = row | {name: other["seconds"] / row["seconds"] for name, other in alike.items()}
+                numbers = shown(row, "seconds", "compile_seconds", "start_mb", "peak_mb", "x_batched", "x_stepwise")
+                print(f"{system:<7}{dim:>3}  {method:<20}{numbers}", flush=True)
+                yield row
+
+
+def shown(row: dict[str, Any], *names: str) -> str:
+    """These numbers of a row, or the reason why there are none."""
+    if "note" in row:
+        return f"  {row['note']}"
+    numbers = [row.get(name) for name in names]
+    texts = ["-" if x is None else f"{x:.0f}" if x >= 1000 else f"{x:.4g}" for x in numbers]
+    return "".join(f"{text:>11}" for text in texts) + f"  {row['device']}"
+
+
+def scale(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Vary one of N, D, J and dt at a time; every setting is also run with the fewest points."""
+    columns = ("varied", "value", "N", "s/iter", "compile s", "peak MB", "constant")
+    print(f"{'method':<10}" + "".join(f"{column:>11}" for column in columns))
+
+    def measured(method: str, size: int, changes: dict[str, Any]) -> dict[str, Any]:
+        # `default` draws its batch from twice as many points
+        drawn = {"points": 2 * size, "batch": size} if method == "default" else {"points": size}
+        case = case_of(args, "syn1", 2, method, **drawn)._replace(**changes)
+        return run_child(case, args.iterations, args.limit_seconds)
+
+    for method in [name for name in USUAL_SIZE if name in (args.methods or USUAL_SIZE)]:
+        settings: list[tuple[str, float, int, dict[str, Any]]] = [("N", size, size, {}) for size in SIZES]
+        for name, values in VARIED.items():
+            settings += [(name, value, USUAL_SIZE[method], {name: value}) for value in values]
+        for varied, value, size, changes in settings:
+            least = measured(method, SIZES[0], changes)
+            row = measured(method, size, changes) | {"varied": varied, "value": value, "size": size}
+            if "seconds" in row and "seconds" in least:
+                row["constant"] = least["seconds"] / row["seconds"]
+            numbers = shown(row, "seconds", "compile_seconds", "peak_mb", "constant")
+            print(f"{method:<10}{varied:>11}{value:>11g}{size:>11}{numbers}", flush=True)
+            yield row
+
+
+def case_of(args: argparse.Namespace, system: str, dim: int, method: str, **changes: Any) -> Case:
+    """A case with what `--seed` and `--set` say, and then `changes`."""
+    given = {name: json.loads(value) for name, value in (word.split("=", 1) for word in args.set)}
+    return Case(system, dim, method, seed=args.seed)._replace(**given)._replace(**changes)
+
+
+def about(args: argparse.Namespace) -> dict[str, Any]:
+    """What a reader of the numbers must know about the run."""
+    packages = ("jax", "jaxlib", "equinox", "optax", "numpy", "torch")
+    versions = {"python": platform.python_version()} | {name: version(name) for name in packages if find_spec(name)}
+    settings = {name: getattr(args, name) for name in ("seed", "iterations", "limit_seconds")}
+    machine = {"cpu": cpu_name(), "cpu_count": N_CORES, "load": os.getloadavg()[0]}
+    return machine | settings | {"versions": versions}
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--systems", nargs="+", default=["syn1", "syn2", "syn3"])
+    parser.add_argument("--dims", nargs="+", type=int, default=[2, 10])
+    parser.add_argument("--methods", nargs="+", choices=METHODS)
+    parser.add_argument("--iterations", type=int, default=5, help="timed iterations a row")
+    parser.add_argument("--limit-seconds", type=float, default=180.0, help="a row's process is killed after this")
+    parser.add_argument("--json", type=Path, help="written anew after every row")
+    parser.add_argument("--scaling", action="store_true", help="Syn-1 with other N, D, J and dt")
+    parser.add_argument("--one", nargs=3, metavar=("SYSTEM", "DIM", "METHOD"), help="one row here, as a line of JSON")
+    settable = ", ".join(f"{name}={json.dumps(value)}" for name, value in Case._field_defaults.items())
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help=settable)
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure one case here, or all asked for in children."""
+    began, args = time.perf_counter(), parse()
+    if args.one:
+        with contextlib.suppress(OSError):  # if memory runs out it should be this process that ends, not a neighbour
+            Path("/proc/self/oom_score_adj").write_text("1000")
+        case = case_of(args, args.one[0], int(args.one[1]), args.one[2])
+        measure = plain_arrays if case.method == ARRAYS else measure_torch if case.method in TORCH else measure_ours
+        print(json.dumps(measure(case, args.iterations, began + 0.9 * args.limit_seconds)))
+        return
+    heading, rows = about(args), []
+    print(*(f"{name}: {value}" for name, value in heading.items()), sep="\n", end="\n\n")
+    for row in scale(args) if args.scaling else compare(args):
+        rows.append(row)
+        if args.json:
+            devices = sorted({r["device"] for r in rows if "device" in r})
+            args.json.write_text(json.dumps(heading | {"devices": devices, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

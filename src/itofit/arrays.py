@@ -1,0 +1,32 @@
+"""Files of named arrays (npz): read without pickle, written whole or not at all."""
+
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from itofit.errors import InputError
+
+
+def read_arrays(path: Path, hint: str) -> dict[str, np.ndarray]:
+    """Every array of an npz file, never unpickled; a broken file is refused with `hint` as the remedy."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError, TypeError, KeyError) as error:
+        raise InputError(
+            expected=f"{path} to be a complete npz file of plain arrays",
+            found=f"{type(error).__name__}: {error}",
+            hint=hint,
+        ) from None
+
+
+def write_arrays(path: Path, arrays: dict[str, np.ndarray], *, compressed: bool = False) -> None:
+    """Write an npz file that appears whole or not at all."""
+    partial = path.with_name(f".{path.stem}.partial.npz")
+    try:
+        (np.savez_compressed if compressed else np.savez)(partial, allow_pickle=False, **arrays)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,52 @@
+"""What every test shares: shapes checked on every call, distinct keys, refusals, and no window for figures."""
+
+import contextlib
+import os
+
+import jax
+import jaxtyping
+import pytest
+
+os.environ["MPLBACKEND"] = "Agg"
+
+# Before anything imports itofit: every annotated call is then checked, shapes included. Two settings of beartype:
+# an int is a float, as PEP 484 says; and `typing.Self`, which it cannot resolve on a single method, is not checked.
+_SELF_IS_ANY = "beartype.FrozenDict({__import__('typing').Self: __import__('typing').Any})"
+jaxtyping.install_import_hook(
+    "itofit",
+    f"beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True, hint_overrides={_SELF_IS_ANY}))",
+)
+
+
+@pytest.fixture
+def getkey():
+    """A function that gives a new jax key at every call, the same sequence in every test."""
+    seeds = iter(range(2021, 1 << 30))
+    return lambda: jax.random.key(next(seeds))
+
+
+@pytest.fixture
+def refused():
+    """A context in which itofit must refuse its input, saying what it expected, found and advises; and these words."""
+    from itofit.errors import InputError
+
+    @contextlib.contextmanager
+    def context(*words: str):
+        with pytest.raises(InputError) as caught:
+            yield caught
+        message = str(caught.value)
+        assert message.startswith("expected ")
+        assert "; found " in message
+        assert ". Try: " in message
+        for word in words:
+            assert word in message
+
+    return context
+
+
+@pytest.fixture(scope="session")
+def syn1():
+    """Syn-1 of the paper: one object for the whole session, so that pushes of one size compile once."""
+    from itofit.simulate.systems import known_system
+
+    return known_system("syn1")
