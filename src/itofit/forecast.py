@@ -71,7 +71,7 @@ def push_forward(
         if time > now:
             steps = jnp.asarray(Mesh.refine([now, time], dt).steps, dtype=float)
             x, now = _push(process, x, steps, jax.random.fold_in(key, i)), time
-        clouds.append(np.asarray(x, dtype=np.float64))
+        clouds.append(start.points if now == start.time else np.asarray(x, dtype=np.float64))
     return clouds
 
 

@@ -37,7 +37,11 @@ def test_a_fingerprint_tells_data_and_options_apart():
     x = np.arange(6.0).reshape(3, 2)
     first = fingerprint(x, {"rate": 0.1}, 3)
     assert first == fingerprint(x.copy(), {"rate": 0.1}, 3)
-    others = [fingerprint(x + 1e-12, {"rate": 0.1}, 3), fingerprint(x, {"rate": 0.2}, 3), fingerprint(x, {"rate": 0.1}, 4)]
+    others = [
+        fingerprint(x + 1e-12, {"rate": 0.1}, 3),
+        fingerprint(x, {"rate": 0.2}, 3),
+        fingerprint(x, {"rate": 0.1}, 4),
+    ]
     assert first not in others
 
 

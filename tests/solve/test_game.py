@@ -36,7 +36,8 @@ def gradient(mode, key, **choices):
     game, probes, drift, draw = make(key, gradient=mode, **choices)
     nodes = game.nodes(jax.random.key(3))
     paths = game.simulate(drift, draw)
-    return drift_gradient(game, probes, drift, draw, paths, nodes), (game, probes, drift, draw, nodes)
+    slope = eqx.filter_jit(drift_gradient)(game, probes, drift, draw, paths, nodes)
+    return slope, (game, probes, drift, draw, nodes)
 
 
 @pytest.mark.parametrize("anchor", ["initial", "previous"])

@@ -234,6 +234,7 @@ def _check_out(out: Path, resume: bool, overwrite: bool) -> None:
         )
     if overwrite and not resume:
         _remove_checkpoints(out)
+        (out / "log.jsonl").unlink(missing_ok=True)
 
 
 def _remove_checkpoints(out: Path) -> None:

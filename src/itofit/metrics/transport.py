@@ -13,8 +13,7 @@ from scipy.stats import wasserstein_distance
 
 from itofit.errors import InputError
 
-Points = Float[np.ndarray, "n n_dims"]
-Weights = Float[np.ndarray, " n"] | None
+Weights = Float[np.ndarray, " _"] | None
 
 N_DIRECTIONS = 200
 

@@ -36,6 +36,7 @@ class MetricLog:
         self.path = Path(path)
 
     def __call__(self, progress: Progress) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(progress)) + "\n")
 
