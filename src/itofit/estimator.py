@@ -213,14 +213,11 @@ class FokkerPlanckProcess(Face):
                 stacklevel=4,
             )
 
-    def _carry(self, times: np.ndarray, n_samples: int | None, start: str, rows: np.ndarray | None) -> Snapshots:
-        first = float(self.snapshots_.times[0])
+    def _carry(self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None) -> Snapshots:
         clouds: dict[float, tuple[np.ndarray, np.ndarray]] = {}
         for begin, group in self._starts(times, start):
-            points, weights = begin.points, begin.weights
-            if rows is not None and begin.time == first:
-                points, weights = rows, np.full(len(rows), 1.0 / len(rows))
-            points, weights = resampled(points, weights, n_samples, self.seed_)
+            source = first if first is not None and begin.time == first.time else begin
+            points, weights = resampled(source.points, source.weights, n_samples, self.seed_)
             key = jax.random.fold_in(self._key(4), int(np.searchsorted(self.snapshots_.times, begin.time)))
             pushed = self._push(Snapshot(begin.time, points, weights), group, key)
             clouds |= {time: (cloud, weights) for time, cloud in zip(group, pushed, strict=True)}

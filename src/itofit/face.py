@@ -24,7 +24,7 @@ from itofit.metrics.scorecard import Scorecard, score_snapshots
 from itofit.metrics.transport import sliced_W1
 from itofit.metrics.trivial import midpoint_at, persistence_at
 from itofit.simulate.systems import KnownSystem
-from itofit.snapshots.clouds import Snapshots
+from itofit.snapshots.clouds import Snapshot, Snapshots
 
 FORMAT = 1
 MODEL_FILE = "model.npz"
@@ -40,8 +40,8 @@ class Face(BaseEstimator, abc.ABC):
         """Fit to checked snapshots; set the learned attributes."""
 
     @abc.abstractmethod
-    def _carry(self, times: np.ndarray, n_samples: int | None, start: str, rows: np.ndarray | None) -> Snapshots:
-        """Clouds at increasing times; `rows` replaces the points of the first snapshot as the start."""
+    def _carry(self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None) -> Snapshots:
+        """Clouds at increasing times; `first` stands in for the first training snapshot where one is given."""
 
     @abc.abstractmethod
     def _values(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class Face(BaseEstimator, abc.ABC):
         _check_dimension(held_out, self.snapshots_)
         first = float(self.snapshots_.times[0])
         at_start = held_out.index(first)
-        rows = None if at_start is None else held_out.clouds[at_start]
+        begin = None if at_start is None else held_out.at(first)
         scored = held_out.select([i for i in range(len(held_out)) if i != at_start])
         if len(scored) == 0:
             raise InputError(
@@ -118,14 +118,14 @@ class Face(BaseEstimator, abc.ABC):
                 found="none",
                 hint="hold out a later time",
             )
-        model = self._carry(checked_times(scored.times, first), None, start, rows)
+        model = self._carry(checked_times(scored.times, first), None, start, begin)
         return score_snapshots(
             model,
             scored,
             persistence=lambda time: persistence_at(self.snapshots_, time),
             midpoint=lambda time: midpoint_at(self.snapshots_, time),
             truth=truth,
-            start=self.snapshots_.clouds[0] if rows is None else rows,
+            start=self.snapshots_.clouds[0] if begin is None else begin.points,
             metrics=metrics,
         )
 

@@ -24,8 +24,8 @@ class TrivialRow(Face):
         del snapshots, how
         self.seed_ = seed_of(self.random_state)
 
-    def _carry(self, times: np.ndarray, n_samples: int | None, start: str, rows: np.ndarray | None) -> Snapshots:
-        del start, rows
+    def _carry(self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None) -> Snapshots:
+        del start, first
         clouds = [self._row(float(t)) for t in times]
         drawn = [resampled(c.points, c.weights, n_samples, self.seed_ + i) for i, c in enumerate(clouds)]
         return Snapshots.from_arrays([x for x, _ in drawn], times, [w for _, w in drawn], self.snapshots_.names)

@@ -20,6 +20,7 @@ from itofit.process.drift import AbstractDrift, NetworkDrift, PlainNetworkDrift
 from itofit.process.network import xavier_network
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshots
+from itofit.snapshots.scaling import Scaling
 from itofit.solve.checkpoint import Checkpoint
 from itofit.solve.criterion import HeldOutCriterion
 from itofit.solve.game import Game, drift_gradient
@@ -95,7 +96,7 @@ def fit_adversarial(
     """
     k_init, k_run, k_criterion = jax.random.split(key, 3)
     game = Game.between(training, diffusion, mesh, options)
-    criterion = HeldOutCriterion.on(held_out, diffusion, mesh, options.anchor, key=k_criterion)
+    criterion = HeldOutCriterion.on(held_out, Scaling.fit(training).sd, diffusion, game.legs, key=k_criterion)
     optimisers = optimisers_for(options)
     if drift is None:
         drift = fresh_drift(training.n_dims, float(mesh.times[-1] - mesh.times[0]), options, key=k_init)

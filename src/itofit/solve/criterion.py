@@ -9,15 +9,15 @@ kept and says when a run has stopped improving.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.drift import AbstractDrift
 from itofit.process.ito import ItoProcess
 from itofit.simulate.euler import euler_path
-from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshots
-from itofit.solve.game import Leg, device_clouds, leg_noise, legs_between
+from itofit.solve.game import Leg, device_clouds, leg_noise
 from itofit.weak.probes import CosineProbe, random_cosines
 from itofit.weak.quadrature import trapezoid_weights
 from itofit.weak.residual import Cloud, PathRead, weak_residual
@@ -36,12 +36,19 @@ class HeldOutCriterion(eqx.Module):
 
     @classmethod
     def on(
-        cls, snapshots: Snapshots, diffusion: AbstractDiffusion, mesh: Mesh, anchor: str, *, key: PRNGKeyArray
+        cls,
+        snapshots: Snapshots,
+        scale: Float[np.ndarray, " n_dims"],
+        diffusion: AbstractDiffusion,
+        legs: tuple[Leg, ...],
+        *,
+        key: PRNGKeyArray,
     ) -> "HeldOutCriterion":
-        """The criterion on these rows (standardised by the caller: the cosines have unit scale)."""
+        """The criterion on these rows; `scale` is the sd of the data, in which the cosines have their lengths."""
         k_noise, k_probes = jax.random.split(key)
-        clouds, legs = device_clouds(snapshots), legs_between(mesh, anchor)
+        clouds = device_clouds(snapshots)
         cosines = random_cosines(_N_PROBES, snapshots.n_dims, key=k_probes)
+        cosines = eqx.tree_at(lambda c: c.omega, cosines, cosines.omega / jnp.asarray(scale, dtype=float))
         return cls(clouds, leg_noise(legs, clouds, k_noise), cosines, diffusion, legs)
 
     def __call__(self, drift: AbstractDrift) -> Float[Array, ""]:

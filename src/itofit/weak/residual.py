@@ -77,15 +77,16 @@ def integral_of_generator(
     arrays = (path.points, path.drifts, quadrature)
     if n_nodes <= per_pass:
         return passed(arrays)
-    blocks = jax.tree.map(lambda a: _in_blocks(a, per_pass), arrays)
+    blocks = (_in_blocks(path.points, per_pass, "edge"), _in_blocks(path.drifts, per_pass, "edge"))
+    blocks = (*blocks, _in_blocks(quadrature, per_pass, "constant"))
     step = jax.checkpoint(lambda total, some: (total + passed(some), None))
     return jax.lax.scan(step, jnp.zeros((), path.points.dtype), blocks)[0]
 
 
-def _in_blocks(array: Float[Array, "n_nodes ..."], size: int) -> Float[Array, "n_blocks size ..."]:
-    """Cut the first axis into blocks, the last one padded with zeros (nodes of weight zero at the origin)."""
+def _in_blocks(array: Float[Array, "n_nodes ..."], size: int, mode: str) -> Float[Array, "n_blocks size ..."]:
+    """Cut the first axis into blocks; the last is filled up with the last node (`edge`) at weight zero (`constant`)."""
     padding = [(0, -len(array) % size)] + [(0, 0)] * (array.ndim - 1)
-    return jnp.pad(array, padding).reshape(-1, size, *array.shape[1:])
+    return jnp.pad(array, padding, mode=mode).reshape(-1, size, *array.shape[1:])
 
 
 def points_a_pass(n_dims: int) -> int:
