@@ -128,34 +128,36 @@ def draw(snapshots, size, key):
     return [x[jax.random.choice(k, len(x), (size,), replace=False)] for x, k in zip(snapshots, keys, strict=True)]
 
 
-def train(snapshots, n_iterations, size, key, ascents=3, rate=5e-3):
+def train(snapshots, n_iterations, size, key, ascents=3):
     """Alternate `ascents` steps up for the probes and one step down for the drift; returns the drift's weights."""
     k_probe, k_drift, k_run = jax.random.split(key, 3)
     probes = [fresh([2, 32, 32, 32, 1], k) for k in jax.random.split(k_probe, len(STEPS_TO))]
     weights = fresh([2, 32, 2], k_drift, last=0.1)
-    # Low momentum suits a game, whose other side moves too; the drift's rate falls to 0 so that it comes to rest.
-    up = optax.adam(rate, b1=0.5, b2=0.9)
-    down = optax.adam(optax.cosine_decay_schedule(rate, n_iterations), b1=0.5, b2=0.9)
+    # Adam without momentum, since the other side of a game moves too; probes that learn faster than the drift, so that
+    # they keep up with it; and for the drift a rate that falls to 0, so that it comes to rest.
+    up = optax.adam(5e-2, b1=0.0, b2=0.99)
+    down = optax.adam(optax.cosine_decay_schedule(1e-2, n_iterations), b1=0.0, b2=0.99)
 
-    def total(probes, weights, clouds, key):
+    def total(probes, weights, key):
+        k_rows, k_noise = jax.random.split(key)
+        clouds = draw(snapshots, size, k_rows)
         # The path is simulated inside the loss, so its gradient in the weights runs back through every Euler step:
         # moving the drift moves the points as well as the arrows on them.
-        path = euler(learned(weights), clouds[0], DT, S, STEPS_TO[-1], key)
+        path = euler(learned(weights), clouds[0], DT, S, STEPS_TO[-1], k_noise)
         r = loss([normalise(p) for p in probes], learned(weights), clouds, path, DT, S, STEPS_TO)
         return sum(r), jnp.stack(r)
 
     @jax.jit
     def iterate(probes, weights, up_memory, down_memory, key):
-        *k_up, k_down = jax.random.split(key, ascents + 1)
-        for k in k_up:  # lines 2 to 9 of Algorithm 1: every probe looks for the difference it can see best
-            k_rows, k_noise = jax.random.split(k)
-            slope = jax.grad(total, has_aux=True)(probes, weights, draw(snapshots, size, k_rows), k_noise)[0]
-            change, up_memory = up.update(jax.tree.map(jnp.negative, slope), up_memory)
-            probes = optax.apply_updates(probes, change)
+        def ascend(i, state):  # lines 2 to 9: every probe looks for the difference it can see best
+            probes, memory = state
+            slope, _ = jax.grad(total, has_aux=True)(probes, weights, jax.random.fold_in(key, i))
+            change, memory = up.update(jax.tree.map(jnp.negative, slope), memory)
+            return optax.apply_updates(probes, change), memory
+
+        probes, up_memory = jax.lax.fori_loop(0, ascents, ascend, (probes, up_memory))
         # Line 10: the drift takes one step against what the probes found.
-        k_rows, k_noise = jax.random.split(k_down)
-        clouds = draw(snapshots, size, k_rows)
-        slope, r = jax.grad(total, argnums=1, has_aux=True)(probes, weights, clouds, k_noise)
+        slope, r = jax.grad(total, argnums=1, has_aux=True)(probes, weights, jax.random.fold_in(key, ascents))
         change, down_memory = down.update(slope, down_memory)
         return probes, optax.apply_updates(weights, change), up_memory, down_memory, r
 

@@ -254,14 +254,14 @@ class Truth(Face):
     def _learn(self, snapshots, **how):
         pass
 
-    def _carry(self, times, n_samples, start, rows):
+    def _carry(self, times, n_samples, start, first):
         assert n_samples is None
         clouds, weights = [], []
         for i, time in enumerate(times):
             begin = start_before(self.snapshots_, float(time), start)
             x, w = begin.points, begin.weights
-            if rows is not None and begin.time == self.snapshots_.times[0]:
-                x, w = rows, np.full(len(rows), 1.0 / len(rows))
+            if first is not None and begin.time == first.time:
+                x, w = first.points, first.weights
             key = jax.random.fold_in(jax.random.key(self.random_state), i)
             (grown,) = self.system.push(jnp.asarray(x, dtype=float), [float(time) - begin.time], key)
             clouds.append(np.asarray(grown))

@@ -2,6 +2,7 @@
 
 import os
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ def read_arrays(path: Path, hint: str) -> dict[str, np.ndarray]:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return dict(arrays)
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError, TypeError, KeyError) as error:
+    except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, TypeError, KeyError, RuntimeError) as error:
         raise InputError(
             expected=f"{path} to be a complete npz file of plain arrays",
             found=f"{type(error).__name__}: {error}",

@@ -74,7 +74,7 @@ class FokkerPlanckProcess(Face):
         learning_rate: float | None = None,
         options: dict[str, Any] | None = None,
         device: str = "auto",
-        random_state: int | None = None,
+        random_state: int | np.integer | None = None,
         verbose: bool = False,
     ):
         self.sigma = sigma
@@ -127,7 +127,7 @@ class FokkerPlanckProcess(Face):
         S = self.diffusion(x)
         return S @ np.swapaxes(S, -1, -2)
 
-    def sample_paths(self, n: int, times: Sequence[float], start: str = "initial") -> np.ndarray:
+    def sample_paths(self, n: int, times: Sequence[float] | np.ndarray, start: str = "initial") -> np.ndarray:
         """`n` sample paths read at increasing `times`, as `(n, n_times, n_dims)`.
 
         With `start="previous"` the paths begin at the last snapshot at or before the first of `times`.

@@ -18,8 +18,8 @@ from sklearn.exceptions import NotFittedError
 
 from itofit.arrays import read_arrays, write_arrays
 from itofit.errors import InputError
-from itofit.forecast import checked_times
-from itofit.metrics.floor import Metric
+from itofit.forecast import checked_times, start_before
+from itofit.metrics.floor import Metric, plain_weights
 from itofit.metrics.scorecard import Scorecard, score_snapshots
 from itofit.metrics.transport import sliced_W1
 from itofit.metrics.trivial import midpoint_at, persistence_at
@@ -83,11 +83,14 @@ class Face(BaseEstimator, abc.ABC):
         Weighted start points are resampled, so the rows count equally.
         """
         self._check_fitted()
-        if n_samples is None and not _even(self.snapshots_):
-            n_samples = self.snapshots_.counts[0]
-        return self.forecast([float(time)], n_samples, start).clouds[0]
+        found = self.forecast([float(time)], n_samples, start)
+        if n_samples is None and plain_weights(found.weights[0]) is not None:
+            found = self.forecast([float(time)], self.snapshots_.counts[0], start)
+        return found.clouds[0]
 
-    def forecast(self, times: Sequence[float], n_samples: int | None = None, start: str = "initial") -> Snapshots:
+    def forecast(
+        self, times: Sequence[float] | np.ndarray, n_samples: int | None = None, start: str = "initial"
+    ) -> Snapshots:
         """Clouds at any times from the first snapshot on, as `Snapshots`."""
         self._check_fitted()
         wanted = checked_times(times, float(self.snapshots_.times[0]))
@@ -111,6 +114,11 @@ class Face(BaseEstimator, abc.ABC):
         first = float(self.snapshots_.times[0])
         at_start = held_out.index(first)
         begin = None if at_start is None else held_out.at(first)
+
+        def grown_from(time: float) -> Snapshot:
+            found = start_before(self.snapshots_, time, start)
+            return begin if begin is not None and found.time == first else found
+
         scored = held_out.select([i for i in range(len(held_out)) if i != at_start])
         if len(scored) == 0:
             raise InputError(
@@ -125,7 +133,7 @@ class Face(BaseEstimator, abc.ABC):
             persistence=lambda time: persistence_at(self.snapshots_, time),
             midpoint=lambda time: midpoint_at(self.snapshots_, time),
             truth=truth,
-            start=self.snapshots_.clouds[0] if begin is None else begin.points,
+            start=grown_from,
             metrics=metrics,
         )
 
@@ -215,7 +223,7 @@ def read_run(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return about, arrays
 
 
-def seed_of(random_state: int | None) -> int:
+def seed_of(random_state: int | np.integer | None) -> int:
     """The seed a model uses: the one given, or a fresh one."""
     if random_state is None:
         return int(np.random.SeedSequence().generate_state(1)[0])
@@ -259,10 +267,6 @@ def _check_dimension(snapshots: Snapshots, fitted: Snapshots) -> None:
             found=f"{snapshots.n_dims}",
             hint="the same columns in the same order",
         )
-
-
-def _even(snapshots: Snapshots) -> bool:
-    return all(np.ptp(w) < 1e-12 for w in snapshots.weights)
 
 
 def _plain(name: str, value: Any) -> Any:

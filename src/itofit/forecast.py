@@ -12,17 +12,17 @@ from itofit.errors import InputError
 from itofit.process.ito import ItoProcess
 from itofit.simulate.euler import euler_path, euler_push
 from itofit.simulate.mesh import Mesh
-from itofit.snapshots.clouds import Snapshot, Snapshots
+from itofit.snapshots.clouds import Snapshot, Snapshots, numeric_times, time_tolerance
 
 STARTS = ("initial", "previous")
 
 
 def checked_times(times: Sequence[float] | np.ndarray, first: float) -> np.ndarray:
     """Increasing forecast times from `first` on, or a refusal."""
-    wanted = np.atleast_1d(np.asarray(times, dtype=np.float64))
+    wanted = np.atleast_1d(numeric_times(times))
     if wanted.ndim != 1 or wanted.size == 0 or not np.all(np.isfinite(wanted)):
         raise InputError(expected="one or more finite times", found=f"{times!r}", hint="forecast([0.5, 5.0])")
-    tolerance = 1e-9 * max(1.0, abs(first))
+    tolerance = 1e-11 * max(abs(first), float(np.abs(wanted).max()))
     if np.any(wanted < first - tolerance):
         raise InputError(
             expected=f"times from the first snapshot on (t0 = {first:g})",
@@ -38,7 +38,7 @@ def start_before(snapshots: Snapshots, time: float, start: str) -> Snapshot:
         raise InputError(expected=f"start to be one of {', '.join(STARTS)}", found=f"{start!r}", hint="'initial'")
     if start == "initial":
         return snapshots.at(float(snapshots.times[0]))
-    earlier = snapshots.times[snapshots.times <= time + 1e-9 * max(1.0, abs(time))]
+    earlier = snapshots.times[snapshots.times <= time + time_tolerance(snapshots.times)]
     return snapshots.at(float(earlier[-1]))
 
 

@@ -13,7 +13,7 @@ from itofit.snapshots.clouds import Snapshot, Snapshots
 class TrivialRow(Face):
     """A method without parameters; `start` has no meaning for it."""
 
-    def __init__(self, *, random_state: int | None = 0):
+    def __init__(self, *, random_state: int | np.integer | None = 0):
         self.random_state = random_state
 
     @abc.abstractmethod

@@ -30,9 +30,12 @@ class Floor:
     excess: float
 
 
-def system_floor(metric: Metric, test: Snapshot, model: Snapshot, truths: Sequence[np.ndarray]) -> Floor:
+def system_floor(
+    metric: Metric, test: Snapshot, model: Snapshot, truths: Sequence[np.ndarray], weights: np.ndarray | None = None
+) -> Floor:
     """Floor from draws of the true process at the time of `test`; excess = score(model) - floor."""
-    scores = [metric(cloud, test.points, None, plain_weights(test.weights)) for cloud in truths]
+    w = None if weights is None else plain_weights(weights)
+    scores = [metric(cloud, test.points, w, plain_weights(test.weights)) for cloud in truths]
     value = metric(model.points, test.points, plain_weights(model.weights), plain_weights(test.weights))
     mean = float(np.mean(scores))
     return Floor(mean, float(np.std(scores, ddof=1)), value - mean)

@@ -21,12 +21,23 @@ def mmd(x: np.ndarray, y: np.ndarray, wx: Weights = None, wy: Weights = None) ->
     """Maximum mean discrepancy; the bandwidths come from the pooled clouds."""
     a, b = _masses(wx, len(x)), _masses(wy, len(y))
     xy = cdist(x, y, "sqeuclidean")
-    median = np.median(xy[xy > 0]) if np.any(xy > 0) else 1.0
+    median = _median(xy.ravel(), np.outer(a, b).ravel())
     square = 0.0
     for factor in (0.25, 1.0, 4.0):
         k = lambda d, scale=2.0 * factor * median: np.exp(-d / scale)  # noqa: E731
         square += a @ k(cdist(x, x, "sqeuclidean")) @ a + b @ k(cdist(y, y, "sqeuclidean")) @ b - 2.0 * a @ k(xy) @ b
     return float(np.sqrt(max(square, 0.0)))
+
+
+def _median(squares: np.ndarray, masses: np.ndarray) -> float:
+    """Median of the positive squared distances, each counted with the mass of its pair; 1 where there is none."""
+    order = np.argsort(squares)
+    order = order[(squares[order] > 0) & (masses[order] > 0)]
+    if not len(order):
+        return 1.0
+    mass = np.cumsum(masses[order])
+    low, high = np.searchsorted(mass, [mass[-1] * (0.5 - 1e-9), mass[-1] * (0.5 + 1e-9)])
+    return float(0.5 * (squares[order[low]] + squares[order[high]]))
 
 
 def _masses(weights: Weights, n: int) -> np.ndarray:

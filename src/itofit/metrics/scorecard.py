@@ -1,11 +1,13 @@
 """The scorecard: per held-out time and metric the score, its floor, the excess, the trivial rows and a verdict."""
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from itofit.metrics.floor import (
     Floor,
@@ -58,7 +60,7 @@ class Score:
     @property
     def loses_to_persistence(self) -> bool:
         """Whether doing nothing scores better."""
-        return self.persistence is not None and self.value > self.persistence
+        return self.persistence is not None and self.value > self.persistence * (1.0 + 1e-9)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +71,7 @@ class Scorecard:
 
     def at(self, time: float) -> dict[str, Score]:
         """The scores at one time, by metric."""
-        return {s.metric: s for s in self.scores if np.isclose(s.time, time)}
+        return {s.metric: s for s in self.scores if math.isclose(s.time, time, rel_tol=1e-12)}
 
     @property
     def times(self) -> list[float]:
@@ -77,7 +79,7 @@ class Scorecard:
         return sorted({s.time for s in self.scores})
 
     def verdict(self, time: float) -> str:
-        """`at the floor` when every metric is; else `above it`, or `worse than persistence` on a metric that failed."""
+        """`at the floor` when every metric is, else `above the floor`, or `worse than persistence` where it failed."""
         failed = [s for s in self.at(time).values() if not s.at_floor]
         if not failed:
             return "at the floor"
@@ -115,20 +117,24 @@ def score_snapshots(
     persistence: Row,
     midpoint: Row,
     truth: KnownSystem | None = None,
-    start: np.ndarray | None = None,
+    start: Callable[[float], Snapshot] | None = None,
     seed: int = 0,
     metrics: dict[str, Metric] | None = None,
 ) -> Scorecard:
     """Score the model's clouds against the held-out ones at the same times.
 
-    With a known `truth`, `start` holds the rows at time 0 the model was started from.
+    With a known `truth`, `start(time)` is the snapshot from which the model grew its cloud at `time`.
     """
     tests = [_thinned(snapshot, seed) for snapshot in held_out]
     models = [_thinned(snapshot, seed) for snapshot in model]
     draws = None
     if truth is not None and start is not None:
-        rows = start[: len(models[0].points)]
-        draws = truth_draws(truth, rows, held_out.times.tolist(), key=jax.random.key(seed))
+        draws = [
+            _truth_at(
+                truth, start(test.time), test.time, len(cloud.points), jax.random.fold_in(jax.random.key(seed), i)
+            )
+            for i, (test, cloud) in enumerate(zip(tests, models, strict=True))
+        ]
     scores: list[Score] = []
     for i, (test, cloud) in enumerate(zip(tests, models, strict=True)):
         idle, middle = persistence(test.time), midpoint(test.time)
@@ -136,7 +142,7 @@ def score_snapshots(
             floor = (
                 split_half_floor(metric, test, cloud, seed=seed)
                 if draws is None
-                else system_floor(metric, test, cloud, [clouds[i] for clouds in draws])
+                else system_floor(metric, test, cloud, *draws[i])
             )
             scores.append(_score(name, metric, test, cloud, floor, idle, middle, known=draws is not None, seed=seed))
     return Scorecard(tuple(scores))
@@ -164,6 +170,14 @@ def _score(name, metric, test, cloud, floor: Floor, idle, middle, *, known: bool
         persistence=against(idle),
         midpoint=against(middle),
     )
+
+
+def _truth_at(
+    truth: KnownSystem, begin: Snapshot, time: float, n: int, key: PRNGKeyArray
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Draws of the true process at `time` from the model's own start, and the weights of their points."""
+    draws = truth_draws(truth, begin.points[:n], [time - begin.time], key=key)
+    return [clouds[0] for clouds in draws], begin.weights[:n]
 
 
 def _thinned(snapshot: Snapshot, seed: int) -> Snapshot:

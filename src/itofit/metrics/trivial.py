@@ -3,7 +3,7 @@
 import numpy as np
 
 from itofit.metrics.transport import transport_plan
-from itofit.snapshots.clouds import Snapshot, Snapshots
+from itofit.snapshots.clouds import Snapshot, Snapshots, time_tolerance
 
 # Exact transport is cubic in the number of points: larger clouds are coupled through this many of them.
 _MAX_POINTS = 2000
@@ -11,7 +11,7 @@ _MAX_POINTS = 2000
 
 def persistence_at(snapshots: Snapshots, time: float) -> Snapshot:
     """The last snapshot at or before `time`, unchanged."""
-    earlier = np.flatnonzero(snapshots.times <= time + 1e-9 * max(1.0, abs(time)))
+    earlier = np.flatnonzero(snapshots.times <= time + time_tolerance(snapshots.times))
     i = int(earlier[-1]) if len(earlier) else 0
     return Snapshot(time, snapshots.clouds[i], snapshots.weights[i])
 

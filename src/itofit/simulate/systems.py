@@ -61,7 +61,7 @@ class KnownSystem:
         return jax.random.normal(key, (n, self.n_dims)) @ factor.T
 
     def push(
-        self, start: Float[Array, "n n_dims"], times: Sequence[float], key: PRNGKeyArray
+        self, start: Float[Array, "n n_dims"], times: Sequence[float] | np.ndarray, key: PRNGKeyArray
     ) -> list[Float[Array, "n n_dims"]]:
         """The cloud grown from `start` (at time 0) at each of the increasing `times`."""
         clouds, x, now = [], start, 0.0
@@ -73,14 +73,14 @@ class KnownSystem:
         return clouds
 
     def observe(
-        self, n: int, times: Sequence[float], *, key: PRNGKeyArray, shared_particles: bool | None = None
+        self, n: int, times: Sequence[float] | np.ndarray, *, key: PRNGKeyArray, shared_particles: bool | None = None
     ) -> Snapshots:
         """Snapshots of `n` points: one set of particles seen repeatedly, or a fresh set for every time."""
         times = sorted(float(t) for t in times)
-        if times[0] < 0.0:
+        if not times or times[0] < 0.0:
             raise InputError(
                 expected="times from 0 on, where the initial law is known",
-                found=f"t={times[0]:g}",
+                found=f"t={times[0]:g}" if times else "no time",
                 hint="drop the negative times",
             )
         shared = self.shared_particles if shared_particles is None else shared_particles

@@ -5,6 +5,8 @@ stream of its own, so no code further on can use which row came from whom, and a
 depend on the order in which the rows were given.
 """
 
+import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -129,9 +131,8 @@ class Snapshots:
 
     def index(self, time: float) -> int | None:
         """Position of the snapshot at `time`, or None."""
-        tolerance = 1e-9 * max(1.0, float(np.max(np.abs(self.times))))
-        near = np.flatnonzero(np.abs(self.times - time) <= tolerance)
-        return int(near[0]) if len(near) else None
+        nearest = int(np.argmin(np.abs(self.times - time)))
+        return nearest if abs(self.times[nearest] - time) <= time_tolerance(self.times) else None
 
     def at(self, time: float) -> Snapshot:
         """The snapshot at `time`, which must exist."""
@@ -164,13 +165,21 @@ class Snapshots:
         return np.concatenate(self.clouds), t, np.concatenate(self.weights)
 
 
+def time_tolerance(times: np.ndarray) -> float:
+    """How far two times may differ by rounding and still be the same: far below the shortest gap."""
+    gaps = np.diff(times)
+    return float((1e-9 * gaps.min() if len(gaps) else 0.0) + 4.0 * np.spacing(np.abs(times).max()))
+
+
 def numeric_times(t: Any) -> np.ndarray:
     """A column of times as floats, or a refusal that shows what is not a number."""
     t = np.asarray(t)
     try:
+        if t.dtype.kind in "mM":  # dates and durations would be read as counts of nanoseconds
+            raise TypeError
         return t.astype(np.float64)
     except (TypeError, ValueError):
-        shown = [str(v) for v in t.ravel().tolist() if not _is_number(v)][:3]
+        shown = [str(v) for v in t.ravel() if t.dtype.kind in "mM" or not _is_number(v)][:3]
         raise InputError(
             expected="numeric times",
             found=f"values such as {', '.join(map(repr, shown))}",
@@ -263,7 +272,8 @@ def _checked_weights(weights: Any | None, n_samples: int, time: float) -> np.nda
             found=f"shape {w.shape}" if w.shape != (n_samples,) else "negative, missing or vanishing ones",
             hint="leave the weights out to count every point once",
         )
-    return w / w.sum()
+    total = math.fsum(w)  # exact, so that the order of rows does not matter
+    return w if abs(total - 1.0) <= 1e-12 else w / total
 
 
 def _checked_names(names: Sequence[str] | None, n_dims: int) -> tuple[str, ...]:
@@ -275,7 +285,8 @@ def _checked_names(names: Sequence[str] | None, n_dims: int) -> tuple[str, ...]:
 
 def _shuffle(points: np.ndarray, weights: np.ndarray, stream: int) -> tuple[np.ndarray, np.ndarray]:
     canonical = np.lexsort((weights, *points.T[::-1]))
-    order = canonical[np.random.default_rng([20210, stream]).permutation(len(points))]
+    content = int.from_bytes(hashlib.sha256(points[canonical].tobytes()).digest()[:8], "little")
+    order = canonical[np.random.default_rng([20210, stream, content]).permutation(len(points))]
     return points[order], weights[order]
 
 

@@ -10,8 +10,20 @@ from itofit.snapshots.table import from_columns, to_columns
 
 def read(path: Path, time_key: str | None = None) -> Snapshots:
     """Snapshots from a csv file."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        header, *rows = list(csv.reader(file)) or [[]]
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            header, *rows = list(csv.reader(file)) or [[]]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(
+            expected=f"{path.name} to be a csv file in UTF-8", found=f"{error}", hint="export the table again as UTF-8"
+        ) from None
+    header = [name.strip() for name in header]
+    if len(set(header)) < len(header):
+        raise InputError(
+            expected=f"a name of its own for every column of {path.name}",
+            found=", ".join(header),
+            hint="rename columns",
+        )
     rows = [row for row in rows if row]
     ragged = next((i for i, row in enumerate(rows) if len(row) != len(header)), None)
     if not rows or ragged is not None:
@@ -20,7 +32,7 @@ def read(path: Path, time_key: str | None = None) -> Snapshots:
             found="no rows" if not rows else f"{len(rows[ragged or 0])} values in row {(ragged or 0) + 1}",
             hint="export the table again with commas between values",
         )
-    columns = {name.strip(): [row[i] for row in rows] for i, name in enumerate(header)}
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
     return from_columns(columns, time_key, path.name)
 
 

@@ -12,11 +12,12 @@ def read(path: Path, time_key: str | None = None) -> Snapshots:
     arrow, parquet = _pyarrow()
     try:
         table = parquet.read_table(path)
-    except (arrow.ArrowInvalid, OSError) as error:
+        columns = {name: table[name].to_pylist() for name in table.column_names}
+    except (arrow.ArrowException, OSError, ValueError, KeyError) as error:
         raise InputError(
             expected=f"{path.name} to be a complete parquet file", found=str(error), hint="write it again"
         ) from None
-    return from_columns({name: table[name].to_pylist() for name in table.column_names}, time_key, path.name)
+    return from_columns(columns, time_key, path.name)
 
 
 def write(snapshots: Snapshots, path: Path) -> None:

@@ -24,7 +24,7 @@ class Scaling:
             [w @ (x - means.mean(0)) ** 2 for x, w in zip(snapshots.clouds, snapshots.weights, strict=True)]
         )
         mean, sd = means.mean(axis=0), np.sqrt(squares.mean(axis=0))
-        flat = sd <= 1e-12 * np.maximum(1.0, np.abs(mean))
+        flat = sd <= 1e-12 * np.abs(mean)
         if np.any(flat):
             raise InputError(
                 expected="every coordinate to vary",

@@ -31,6 +31,12 @@ def from_columns(columns: Mapping[str, Any], time_key: str | None, file_name: st
 
 def to_columns(snapshots: Snapshots) -> dict[str, Any]:
     """The inverse of `from_columns`."""
+    if len({"t", "w", *snapshots.names}) < 2 + snapshots.n_dims:
+        raise InputError(
+            expected="coordinates with names of their own, other than t and w",
+            found=", ".join(snapshots.names),
+            hint="rename them, or write npz",
+        )
     X, t, w = snapshots.to_rows()
     return {"t": t, "w": w, **{name: X[:, i] for i, name in enumerate(snapshots.names)}}
 

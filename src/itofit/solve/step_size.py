@@ -25,9 +25,11 @@ def first_step(snapshots: Snapshots) -> float:
     means = np.stack([w @ x for _, x, w in snapshots])
     sds = np.stack([np.sqrt(w @ (x - m) ** 2) for (_, x, w), m in zip(snapshots, means, strict=True)])
     sds = np.maximum(sds, 0.05 * sds.max(axis=0))
+    varies = sds.max(axis=0) > 0
+    means, sds = means[:, varies], sds[:, varies]
     narrow = np.minimum(sds[1:], sds[:-1])
     moved = np.abs(np.diff(means, axis=0)) / narrow + np.abs(np.diff(np.log(sds), axis=0))
-    rate = float(np.max(moved.max(axis=1) / gaps))
+    rate = float(np.max(moved.max(axis=1, initial=0.0) / gaps))
     span = float(snapshots.times[-1] - snapshots.times[0])
     return float(np.clip(0.1 / max(rate, 1e-12), span / 400.0, gaps.min() / 5.0))
 
