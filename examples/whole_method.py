@@ -6,7 +6,7 @@ For every smooth function f (a "probe") its law obeys the weak form of the Fokke
     E f(X_t) - E f(X_0) = integral from 0 to t of E[L f(X_s)] ds,      L f = g . grad f + 1/2 tr(S S' hess f),
 
 so a drift g is right when no probe can find a difference between the two sides. Algorithm 1 of the paper plays that as
-a game: for each observed time t_n a probe f_n with |grad f_n| <= 1 climbs the difference r_n, and the drift descends it.
+a game: for each observed time t_n a probe f_n with |grad f_n| <= 1 climbs the difference r_n and the drift descends it.
 
 This file does not use the package and is slower than it; it is the same mathematics by another road, and the tests hold
 the two against each other. It works in raw units, because the clouds of this system already have a spread near 1; data
@@ -34,16 +34,15 @@ def van_der_pol(x):
     return jnp.stack([10.0 * (x[1] - x[0] ** 3 / 3.0 + x[0]), 3.0 * (1.0 - x[0])])
 
 
-# ---- networks ---------------------------------------------------------------------------------------------------------
+# ---- networks ------------------------------------------------------------------------------------
 
 
 def fresh(sizes, key, last=1.0):
     """A list of (W, b), one pair a layer: Xavier weights of shape (n_out, n_in) and zero biases."""
-    params = []
-    for n_in, n_out, k in zip(sizes[:-1], sizes[1:], jax.random.split(key, len(sizes) - 1), strict=True):
-        params.append((jnp.sqrt(2.0 / (n_in + n_out)) * jax.random.normal(k, (n_out, n_in)), jnp.zeros(n_out)))
-    W, b = params[-1]
-    return [*params[:-1], (last * W, b)]
+    shapes = list(zip(sizes[1:], sizes[:-1], strict=True))
+    gains = [1.0] * (len(shapes) - 1) + [last]
+    draws = [jax.random.normal(k, shape) for k, shape in zip(jax.random.split(key, len(shapes)), shapes, strict=True)]
+    return [(c * jnp.sqrt(2.0 / sum(W.shape)) * W, jnp.zeros(len(W))) for c, W in zip(gains, draws, strict=True)]
 
 
 def network(params, x):
@@ -55,14 +54,11 @@ def network(params, x):
 
 
 def normalise(params):
-    """Divide every W by its largest singular value.
-
-    A layer then lengthens no vector, tanh does not either, and a composition of such maps has |grad f| <= 1.
-    """
+    """Divide every W by its largest singular value: no layer then lengthens a vector, nor does tanh: |grad f| <= 1."""
     return [(W / jnp.linalg.norm(W, ord=2), b) for W, b in params]
 
 
-# ---- the weak form ----------------------------------------------------------------------------------------------------
+# ---- the weak form -------------------------------------------------------------------------------
 
 
 def generator(f, x, g_x, S):
@@ -114,7 +110,7 @@ def euler(drift, x_0, dt, S, n_steps, key):
     return jnp.concatenate([x_0[None], jax.lax.scan(step, x_0, Z)[1]])  # (1, N, D) and (n_steps, N, D)
 
 
-# ---- Algorithm 1 ------------------------------------------------------------------------------------------------------
+# ---- Algorithm 1 ---------------------------------------------------------------------------------
 
 
 def learned(params):
@@ -174,7 +170,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description="Algorithm 1 on the van der Pol system")
     parser.add_argument("--iterations", type=int, default=200)
     parser.add_argument("--points", type=int, default=1200, help="points in each snapshot")
-    parser.add_argument("--batch", type=int, default=256, help="points drawn from each snapshot for one step")
+    parser.add_argument("--batch", type=int, default=200, help="points drawn from each snapshot for one step")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)
     k_start, k_data, k_rows, k_fit, k_new, k_truth, k_model = jax.random.split(jax.random.key(options.seed), 7)
