@@ -151,7 +151,7 @@ def simulate(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for run, data and picture.")] = Path("demo"),
-    n_iter: Annotated[int, typer.Option(help="Iteration budget.")] = 1000,
+    n_iter: Annotated[int, typer.Option(help="Iteration budget.")] = 1200,
 ) -> None:
     """Fit the paper's van der Pol oscillator (Syn-3), score it against its floors and draw it."""
     run_demo(out, n_iter, say=_say)

@@ -173,7 +173,7 @@ def iterate(game: Game, optimisers: Optimisers, players: Players, key: PRNGKeyAr
 
         (_, values), slope = eqx.filter_value_and_grad(gain, has_aux=True)(probes)
         probes, memory = _climb(optimisers.probes, jax.tree.map(jnp.negative, slope), memory, probes)
-        return (eqx.filter_vmap(SpectralNetwork.sharpened)(probes), memory), values
+        return (_sharpened(probes, options.power_iterations), memory), values
 
     critics = (players.probes, players.probe_memory)
     (probes, probe_memory), values = jax.lax.scan(ascend, critics, jnp.stack(k_critics))
@@ -297,6 +297,10 @@ def _history(run: Run, options: AdversarialOptions) -> History:
 
 def _normalised(probes: SpectralNetwork):
     return eqx.filter_vmap(SpectralNetwork.probe)(probes)
+
+
+def _sharpened(probes: SpectralNetwork, n_iterations: int) -> SpectralNetwork:
+    return eqx.filter_vmap(lambda probe: probe.sharpened(n_iterations))(probes)
 
 
 def _climb(optimiser, slope, memory, player):

@@ -143,7 +143,7 @@ class Game(eqx.Module):
 
     def _dispersion(self, nodes: Nodes):
         n_sketch = self.options.n_sketch
-        return None if n_sketch is None else lambda x: sketched(self.diffusion(x), n_sketch, nodes.signs)
+        return None if n_sketch is None else lambda x: sketched(self.diffusion(x), n_sketch, x, nodes.signs)
 
 
 def drift_gradient(

@@ -52,8 +52,14 @@ def second_order(
 
 
 def sketched(
-    dispersion: Float[Array, "n_dims n_noise"], n_sketch: int, key: PRNGKeyArray
+    dispersion: Float[Array, "n_dims n_noise"], n_sketch: int, x: Point, key: PRNGKeyArray
 ) -> Float[Array, "n_dims n_sketch"]:
-    """S V with random signs V, E[V V'] = I: an unbiased trace with `n_sketch` columns for high dimension."""
+    """S V with random signs V, E[V V'] = I: an unbiased trace with `n_sketch` columns for high dimension.
+
+    The bits of x are folded into the key, so every point has signs of its own and the error averages out.
+    """
+    bits = jax.lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32)
+    for word in bits[:2]:
+        key = jax.random.fold_in(key, word)
     signs = jax.random.rademacher(key, (dispersion.shape[1], n_sketch), dispersion.dtype)
     return dispersion @ signs / jnp.sqrt(n_sketch)

@@ -71,7 +71,8 @@ class SpectralNetwork(eqx.Module):
 
     `probe()` divides every weight matrix by its largest singular value, so that |grad f| <= 1 (tanh is
     1-Lipschitz). That value is u' W v for the singular vectors u, v, which power iteration follows as the
-    weights move: call `sharpened` once after every update.
+    weights move: call `sharpened` after every update. It lags behind weights that are trained, and the bound
+    holds only as far as it has converged.
     """
 
     raw: TanhNetwork
