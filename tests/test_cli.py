@@ -3,13 +3,15 @@
 import json
 import subprocess
 import sys
+import warnings
 
 import jax
 import numpy as np
 import pytest
 
-from itofit import Snapshots, known_system, read_snapshots, write_snapshots
+from itofit import FokkerPlanckProcess, Snapshots, known_system, read_snapshots, write_snapshots
 from itofit.cli import main
+from itofit.solve import MetricLog
 
 
 @pytest.fixture
@@ -190,26 +192,38 @@ def test_held_out_of_another_dimension_is_refused(files, itofit, tmp_path):
     assert "2 coordinates, as fitted" in err
 
 
-def test_an_unfinished_run_is_named_and_resumed(files, itofit, tmp_path):
-    """The command is stopped after its first blocks; without --resume it is refused, with it it ends as one run."""
-    from itofit import FitWarning, FokkerPlanckProcess
+def test_ctrl_c_keeps_the_best_state_and_resume_finishes_the_run(files, itofit, tmp_path, monkeypatch):
+    """Stopped after its first block the command saves what it has; with --resume it ends as one uninterrupted run."""
+    words = ["fit", files[0] / "data.npz", "--sigma", 0.7, "--dt", 0.1, "--n-iter", 50, "--out", tmp_path / "run"]
 
-    data = read_snapshots(files[0] / "data.npz")
-    options = {"sigma": 0.7, "dt": 0.1, "n_iter": 50, "random_state": 0}
-    run = tmp_path / "run"
-
-    def stop(progress):
+    def stop(self, progress):
         raise KeyboardInterrupt
 
-    with pytest.warns(FitWarning, match="interrupted"):
-        FokkerPlanckProcess(**options).fit(data, checkpoint=run, listeners=[stop])
-    code, _, err = itofit("info", run)
-    assert code == 2
-    assert "unfinished" in err
-    words = ["fit", files[0] / "data.npz", "--sigma", 0.7, "--dt", 0.1, "--n-iter", 50, "--out", run]
+    with monkeypatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("always")
+        patch.setattr(MetricLog, "__call__", stop)
+        code, said, err = itofit(*words)
+    assert code == 0
+    assert "warning: the fit interrupted" in err
+    assert "interrupted" in said
+    assert "25 iterations" in itofit("info", tmp_path / "run")[1]
     code, _, err = itofit(*words)
     assert code == 2
     assert "--resume" in err
     assert itofit(*words, "--resume")[0] == 0
-    whole = FokkerPlanckProcess(**options).fit(data)
-    np.testing.assert_array_equal(FokkerPlanckProcess.load(run).predict(0.6), whole.predict(0.6))
+    assert not list((tmp_path / "run").glob("checkpoint*"))
+    data = read_snapshots(files[0] / "data.npz")
+    whole = FokkerPlanckProcess(sigma=0.7, dt=0.1, n_iter=50, random_state=0).fit(data)
+    np.testing.assert_array_equal(FokkerPlanckProcess.load(tmp_path / "run").predict(0.6), whole.predict(0.6))
+
+
+def test_a_killed_run_is_named_as_unfinished(files, itofit, tmp_path):
+    """A process killed in the middle leaves a checkpoint and no model."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint.npz").write_bytes(b"")
+    code, _, err = itofit("info", tmp_path / "run")
+    assert code == 2
+    assert "unfinished" in err
+    code, _, err = itofit("fit", files[0] / "data.npz", "--out", tmp_path / "run")
+    assert code == 2
+    assert "--resume" in err

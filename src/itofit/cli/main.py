@@ -16,6 +16,7 @@ from itofit.estimator import FokkerPlanckProcess
 from itofit.face import MODEL_FILE, Face, device_named, read_run
 from itofit.simulate.systems import SYSTEMS, known_system
 from itofit.snapshots.files import read_snapshots, write_snapshots
+from itofit.solve.outcome import Outcome
 
 app = typer.Typer(
     add_completion=False,
@@ -74,8 +75,9 @@ def fit(
     )
     _say(f"device {device_named(device)} ({jax.devices()[0].device_kind})")
     model.fit(snapshots, checkpoint=out, resume=resume)
-    model.save(out, overwrite=overwrite)
-    _remove_checkpoints(out)
+    model.save(out, overwrite=overwrite or resume)
+    if model.outcome_ is not Outcome.interrupted:
+        _remove_checkpoints(out)
     _say(_summary(model))
     _say(f"saved {out}")
 
@@ -169,9 +171,10 @@ def load_run(path: Path) -> Face:
 
 def main() -> NoReturn:
     """Run the command line; refused input becomes one message and exit code 2."""
-    warnings.showwarning = _warn
     try:
-        app(standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            app(standalone_mode=False)
     except InputError as refusal:
         _fail(str(refusal))
     except typer.Exit as done:
@@ -221,16 +224,13 @@ def _numbers(text: str, option: str) -> Any:
 
 
 def _check_out(out: Path, resume: bool, overwrite: bool) -> None:
-    if (out / MODEL_FILE).exists() and not overwrite:
-        raise InputError(
-            expected="--out to name a folder without a finished run",
-            found=f"{out}",
-            hint="another name, or --overwrite",
-        )
     unfinished = any(out.glob("checkpoint*.npz"))
-    if unfinished and not resume and not overwrite:
+    occupied = unfinished or (out / MODEL_FILE).exists()
+    if occupied and not overwrite and not (unfinished and resume):
         raise InputError(
-            expected="--out to name a folder without an unfinished run", found=f"{out}", hint="--resume, or --overwrite"
+            expected="--out to name a folder without a run",
+            found=f"an unfinished one in {out}" if unfinished else f"one in {out}",
+            hint="--resume, or --overwrite" if unfinished else "another name, or --overwrite",
         )
     if overwrite and not resume:
         _remove_checkpoints(out)
