@@ -176,7 +176,9 @@ def iterate(game: Game, optimisers: Optimisers, players: Players, key: PRNGKeyAr
         return (_sharpened(probes, options.power_iterations), memory), values
 
     critics = (players.probes, players.probe_memory)
-    (probes, probe_memory), values = jax.lax.scan(ascend, critics, jnp.stack(k_critics))
+    # On a CPU, XLA spreads heavy steps over the cores only outside a loop; light ones are not worth the compilation.
+    heavy = options.n_nodes is None
+    (probes, probe_memory), values = jax.lax.scan(ascend, critics, jnp.stack(k_critics), unroll=heavy)
     slope = drift_gradient(game, _normalised(probes), players.drift, draw, paths, game.nodes(k_drift))
     drift, drift_memory = _climb(optimisers.drift, slope, players.drift_memory, players.drift)
     average = _averaged(players.average, drift, options.averaging)
