@@ -159,7 +159,7 @@ class FokkerPlanckProcess(Face):
             chosen |= {"drift_rate": self.learning_rate, "probe_rate": self.learning_rate}
         if self.quadrature is not None:
             chosen["n_nodes"] = None if self.quadrature == "all" else PRESETS["default"].n_nodes
-        return PRESETS[self.preset].override(**chosen, **(self.options or {}))
+        return PRESETS[self.preset].override(**(chosen | (self.options or {})))
 
     def _learn(self, snapshots: Snapshots, **how: Any) -> None:
         options, self.seed_ = self.solver_options(), seed_of(self.random_state)
