@@ -7,19 +7,19 @@ mmd^2    = E k(X, X') + E k(Y, Y') - 2 E k(X, Y),   k a sum of Gaussians of 1/2,
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from itofit.metrics.transport import Weights
+from itofit.metrics.transport import Weights, masses
 
 
 def energy_distance(x: np.ndarray, y: np.ndarray, wx: Weights = None, wy: Weights = None) -> float:
     """Energy distance, from 0 on (the square is a V-statistic, so it is never negative)."""
-    a, b = _masses(wx, len(x)), _masses(wy, len(y))
+    a, b = masses(wx, len(x)), masses(wy, len(y))
     square = 2.0 * a @ cdist(x, y) @ b - a @ cdist(x, x) @ a - b @ cdist(y, y) @ b
     return float(np.sqrt(max(square, 0.0)))
 
 
 def mmd(x: np.ndarray, y: np.ndarray, wx: Weights = None, wy: Weights = None) -> float:
     """Maximum mean discrepancy; the bandwidths come from the pooled clouds."""
-    a, b = _masses(wx, len(x)), _masses(wy, len(y))
+    a, b = masses(wx, len(x)), masses(wy, len(y))
     xy = cdist(x, y, "sqeuclidean")
     median = _median(xy.ravel(), np.outer(a, b).ravel())
     square = 0.0
@@ -29,16 +29,12 @@ def mmd(x: np.ndarray, y: np.ndarray, wx: Weights = None, wy: Weights = None) ->
     return float(np.sqrt(max(square, 0.0)))
 
 
-def _median(squares: np.ndarray, masses: np.ndarray) -> float:
+def _median(squares: np.ndarray, pairs: np.ndarray) -> float:
     """Median of the positive squared distances, each counted with the mass of its pair; 1 where there is none."""
     order = np.argsort(squares)
-    order = order[(squares[order] > 0) & (masses[order] > 0)]
+    order = order[(squares[order] > 0) & (pairs[order] > 0)]
     if not len(order):
         return 1.0
-    mass = np.cumsum(masses[order])
+    mass = np.cumsum(pairs[order])
     low, high = np.searchsorted(mass, [mass[-1] * (0.5 - 1e-9), mass[-1] * (0.5 + 1e-9)])
     return float(0.5 * (squares[order[low]] + squares[order[high]]))
-
-
-def _masses(weights: Weights, n: int) -> np.ndarray:
-    return np.full(n, 1.0 / n) if weights is None else np.asarray(weights) / np.sum(weights)

@@ -46,7 +46,7 @@ def transport_plan(x: np.ndarray, y: np.ndarray, wx: Weights = None, wy: Weights
     cost = cdist(x, y, "sqeuclidean")
     ot = _pot()
     if ot is not None:
-        return ot.emd(_masses(wx, len(x)), _masses(wy, len(y)), cost, numItermax=1_000_000)
+        return ot.emd(masses(wx, len(x)), masses(wy, len(y)), cost, numItermax=1_000_000)
     rows, columns = _assignment(cost, wx, wy)
     plan = np.zeros_like(cost)
     plan[rows, columns] = 1.0 / len(x)
@@ -62,7 +62,7 @@ def _line_W1(x: np.ndarray, y: np.ndarray, wx: Weights, wy: Weights) -> float:
 def _transport_cost(cost: np.ndarray, wx: Weights, wy: Weights) -> float:
     ot = _pot()
     if ot is not None:
-        a, b = _masses(wx, cost.shape[0]), _masses(wy, cost.shape[1])
+        a, b = masses(wx, cost.shape[0]), masses(wy, cost.shape[1])
         return float(np.sum(ot.emd(a, b, cost, numItermax=1_000_000) * cost))
     rows, columns = _assignment(cost, wx, wy)
     return float(cost[rows, columns].mean())
@@ -79,7 +79,8 @@ def _assignment(cost: np.ndarray, wx: Weights, wy: Weights):
     return linear_sum_assignment(cost)
 
 
-def _masses(weights: Weights, n: int) -> np.ndarray:
+def masses(weights: Weights, n: int) -> np.ndarray:
+    """Weights that sum to 1; equal ones for None."""
     return np.full(n, 1.0 / n) if weights is None else np.asarray(weights) / np.sum(weights)
 
 

@@ -25,8 +25,8 @@ class AdversarialOptions:
     - `n_sketch`: random directions for the trace in the generator, or None for all of them.
     - `batch_size`: points drawn from each snapshot for one iteration, or None for all.
     - `fresh_paths`: simulate anew for every ascent step of the probes, as the paper prints it.
-    - `power_iterations`: for the spectral norms after every ascent step; with 1 the largest slope was seen to pass
-      1.2, with 5 it stays within a few per cent of 1.
+    - `power_iterations`: for the spectral norms after every ascent step; too few let the slope of a probe pass 1
+      (`history_.slope` shows it).
     - `averaging`: the drift that is kept is an exponential average of the iterates with this factor.
     - `hold_out`: share of every snapshot kept back for the criterion that picks the best state and stops.
     - `patience`: iterations without improvement of that criterion by 1 % before the run stops.
