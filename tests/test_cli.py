@@ -35,7 +35,7 @@ def files(tmp_path_factory):
     system = known_system("ou")
     write_snapshots(system.observe(40, [0.0, 0.3, 1.0], key=jax.random.key(0)), folder / "data.npz")
     write_snapshots(system.observe(40, [0.0, 0.6], key=jax.random.key(1)), folder / "held_out.csv")
-    words = ["fit", "data.npz", "--sigma", "0.7", "--dt", "0.1", "--n-iter", "2", "--out", "run"]
+    words = ["fit", "data.npz", "--sigma", "0.7", "--dt", "0.1", "--n-iter", "2", "--out", "run", "--method", "adversarial"]
     done = subprocess.run(
         [sys.executable, "-m", "itofit.cli", *words], cwd=folder, capture_output=True, text=True, check=False
     )
@@ -195,6 +195,7 @@ def test_held_out_of_another_dimension_is_refused(files, itofit, tmp_path):
 def test_ctrl_c_keeps_the_best_state_and_resume_finishes_the_run(files, itofit, tmp_path, monkeypatch):
     """Stopped after its first block the command saves what it has; with --resume it ends as one uninterrupted run."""
     words = ["fit", files[0] / "data.npz", "--sigma", 0.7, "--dt", 0.1, "--n-iter", 50, "--out", tmp_path / "run"]
+    words += ["--method", "adversarial"]
 
     def stop(self, progress):
         raise KeyboardInterrupt
@@ -213,7 +214,7 @@ def test_ctrl_c_keeps_the_best_state_and_resume_finishes_the_run(files, itofit, 
     assert itofit(*words, "--resume")[0] == 0
     assert not list((tmp_path / "run").glob("checkpoint*"))
     data = read_snapshots(files[0] / "data.npz")
-    whole = FokkerPlanckProcess(sigma=0.7, dt=0.1, n_iter=50, random_state=0).fit(data)
+    whole = FokkerPlanckProcess(sigma=0.7, dt=0.1, solver="adversarial", n_iter=50, random_state=0).fit(data)
     np.testing.assert_array_equal(FokkerPlanckProcess.load(tmp_path / "run").predict(0.6), whole.predict(0.6))
 
 

@@ -16,7 +16,8 @@ from itofit.errors import FitWarning, InputError
 from itofit.face import Face, device_named, seed_of
 from itofit.forecast import checked_times, push_forward, resampled, start_before, step_doubling_error
 from itofit.process.diffusion import AbstractDiffusion, diffusion_from_sigma
-from itofit.process.drift import AbstractDrift, FunctionDrift
+from itofit.process.drift import AbstractDrift, FeatureDrift, FunctionDrift
+from itofit.process.features import AbstractFeatures, described, rebuilt
 from itofit.process.ito import ItoProcess, rescaled
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshot, Snapshots
@@ -24,12 +25,28 @@ from itofit.snapshots.scaling import Scaling
 from itofit.snapshots.split import split_rows
 from itofit.solve.adversarial import fit_adversarial, fresh_drift
 from itofit.solve.checkpoint import Checkpoint, fill_tree, fingerprint, named_arrays
+from itofit.solve.dictionaries import library_for
+from itofit.solve.imitate import imitate
 from itofit.solve.listeners import Listener, MetricLog, ProgressBar
-from itofit.solve.options import PRESETS, AdversarialOptions
+from itofit.solve.moments import Evidence, GaussNewtonHistory, MomentsFit, fit_moments
+from itofit.solve.options import PRESETS, AdversarialOptions, MomentsOptions
 from itofit.solve.outcome import Fit, History, Outcome
 from itofit.solve.step_size import TOLERANCE, checked_step, first_step
 
+SOLVERS = ("auto", "moments", "adversarial")
+_ADVERSARIAL_ONLY = (
+    "gradient",
+    "discrepancy",
+    "quadrature",
+    "batch_size",
+    "critic_steps",
+    "learning_rate",
+    "warm_start",
+)
+_MOMENTS_FIELDS = {field.name for field in dataclasses.fields(MomentsOptions)}
+_ADVERSARIAL_FIELDS = {field.name for field in dataclasses.fields(AdversarialOptions)}
 _MOST_REFINEMENTS = 2
+_TOO_MUCH_MISFIT = 2.0
 _FEWEST_TO_SPLIT = 20
 
 
@@ -38,31 +55,34 @@ class FokkerPlanckProcess(Face):
 
     - `sigma`: the known noise: a number (sigma I), a vector (diagonal), a matrix S, or a function of the state.
     - `dt`: longest Euler step, or `"auto"`: chosen from the data and checked by step doubling.
-    - `solver`: `"adversarial"`, Algorithm 1 of the paper.
-    - `preset`: `"default"` (what trains best) or `"paper"` (the printed recipe to the letter).
+    - `solver`: `"moments"` (many fixed probes and Gauss-Newton: seconds on a laptop), `"adversarial"` (Algorithm 1 of
+      the paper), or `"auto"`: moments, unless a GPU is present or a choice below asks for the adversarial one.
     - `anchor`: `"initial"` simulates from the first snapshot, `"previous"` every interval from the one before.
-    - `gradient`: of the drift, `"pathwise"`, `"detached"` or `"adjoint"`.
-    - `discrepancy`: `"weak"`, or `"direct"` as an ablation.
-    - `quadrature`: `"stratified"` random nodes in time, or `"all"` steps.
-    - `n_iter`, `batch_size`, `critic_steps`, `learning_rate`: None takes the preset's.
-    - `options`: further fields of `AdversarialOptions` by name.
+    - `n_iter`: budget of iterations; None takes the solver's.
+    - `options`: further fields of `MomentsOptions` or `AdversarialOptions` by name.
+    - for the adversarial solver alone: `preset`, `"default"` (what trains best) or `"paper"` (the printed recipe to the
+      letter); `gradient` of the drift, `"pathwise"`, `"detached"` or `"adjoint"`; `discrepancy`, `"weak"`, or
+      `"direct"` as an ablation; `quadrature`, `"stratified"` random nodes in time or `"all"` steps; `batch_size`,
+      `critic_steps`, `learning_rate`; `warm_start`, `"moments"` to begin with a network fitted to the moments solution.
     - `device`: `"auto"`, `"cpu"` or `"gpu"`.
     - `random_state`: seed of everything random, or None for a fresh one.
     - `verbose`: show a progress bar.
 
     After `fit`: `process_` (drift and diffusion in the user's units), `snapshots_`, `scaling_`, `dt_`,
-    `dt_error_` (how far halving dt moves a mean or sd, in sds), `outcome_`, `history_`, `n_iter_`,
-    `seconds_`, `device_`, `seed_`.
+    `dt_error_` (how far halving dt moves a mean or sd, in sds), `solver_`, `outcome_`, `history_`, `n_iter_`,
+    `seconds_`, `device_`, `seed_`; of the moments solver also `evidence_`: coefficients with their covariance, and
+    chi-squared of the fit.
     """
 
     method = "adversarial"
+    aliases = ("moments",)
 
     def __init__(
         self,
         sigma: Any = 1.0,
         *,
         dt: float | Literal["auto"] = "auto",
-        solver: str = "adversarial",
+        solver: str = "auto",
         preset: str = "default",
         anchor: str | None = None,
         gradient: str | None = None,
@@ -72,6 +92,7 @@ class FokkerPlanckProcess(Face):
         batch_size: int | None = None,
         critic_steps: int | None = None,
         learning_rate: float | None = None,
+        warm_start: str | None = None,
         options: dict[str, Any] | None = None,
         device: str = "auto",
         random_state: int | np.integer | None = None,
@@ -89,6 +110,7 @@ class FokkerPlanckProcess(Face):
         self.batch_size = batch_size
         self.critic_steps = critic_steps
         self.learning_rate = learning_rate
+        self.warm_start = warm_start
         self.options = options
         self.device = device
         self.random_state = random_state
@@ -105,8 +127,8 @@ class FokkerPlanckProcess(Face):
     ) -> "FokkerPlanckProcess":
         """Fit to `Snapshots`, or to points `X` with one time per row `t`.
 
-        `checkpoint` names a folder in which the run is saved as it goes; with `resume` a run saved there by the
-        same call continues bit for bit. `listeners` are called with a `Progress` after every block of iterations.
+        `checkpoint` names a folder in which an adversarial run is saved as it goes; with `resume` a run saved there by
+        the same call continues bit for bit. `listeners` are called with a `Progress` after every block of iterations.
         """
         return self._fit(X, t, checkpoint=checkpoint, resume=resume, listeners=listeners)
 
@@ -138,10 +160,35 @@ class FokkerPlanckProcess(Face):
         points, weights = resampled(begin.points, begin.weights, n, self.seed_)
         return np.stack(self._push(Snapshot(begin.time, points, weights), wanted, self._key(2)), axis=1)
 
-    def solver_options(self) -> AdversarialOptions:
-        """The preset with this estimator's own choices in it."""
-        if self.solver != "adversarial":
-            raise InputError(expected="solver to be adversarial", found=f"{self.solver!r}", hint="solver='adversarial'")
+    def solver_options(self) -> AdversarialOptions | MomentsOptions:
+        """The choices of the solver this estimator would use, its own in them."""
+        return self._moments_options() if self._chosen_solver() == "moments" else self._adversarial_options()
+
+    def _chosen_solver(self) -> str:
+        if self.solver not in SOLVERS:
+            raise InputError(
+                expected=f"solver to be one of {', '.join(SOLVERS)}", found=f"{self.solver!r}", hint="solver='auto'"
+            )
+        if self.warm_start not in (None, "moments"):
+            raise InputError(expected="warm_start to be moments or None", found=f"{self.warm_start!r}", hint="moments")
+        asked = [name for name in _ADVERSARIAL_ONLY if getattr(self, name) is not None]
+        asked += ["preset"] if self.preset != "default" else []
+        asked += [name for name in self.options or {} if name not in _MOMENTS_FIELDS and name in _ADVERSARIAL_FIELDS]
+        if self.solver == "moments" and asked:
+            raise InputError(
+                expected="choices the moments solver knows",
+                found=", ".join(asked),
+                hint="leave them out, or solver='adversarial'",
+            )
+        if self.solver != "auto":
+            return self.solver
+        return "adversarial" if asked or device_named(self.device).platform == "gpu" else "moments"
+
+    def _moments_options(self) -> MomentsOptions:
+        chosen = {name: getattr(self, name) for name in ("anchor", "n_iter") if getattr(self, name) is not None}
+        return MomentsOptions().override(**(chosen | (self.options or {})))
+
+    def _adversarial_options(self) -> AdversarialOptions:
         if self.preset not in PRESETS:
             raise InputError(
                 expected=f"preset to be one of {', '.join(PRESETS)}", found=f"{self.preset!r}", hint="default"
@@ -162,12 +209,12 @@ class FokkerPlanckProcess(Face):
         return PRESETS[self.preset].override(**(chosen | (self.options or {})))
 
     def _learn(self, snapshots: Snapshots, **how: Any) -> None:
-        options, self.seed_ = self.solver_options(), seed_of(self.random_state)
+        solver, options, self.seed_ = self._chosen_solver(), self.solver_options(), seed_of(self.random_state)
         device, automatic = device_named(self.device), isinstance(self.dt, str) and self.dt == "auto"
         with jax.default_device(device):
             task = _Task.prepare(snapshots, self.sigma, options, self.seed_)
             dt = first_step(snapshots) if automatic else checked_step(self.dt, snapshots)
-            fit = self._solve(task, dt, 0, None, **how)
+            fit = self._solve(task, dt, 0, self._first_drift(task, dt, **how), **how)
             error, seconds = self._step_error(fit.process, task, dt), fit.seconds
             for refinement in range(1, _MOST_REFINEMENTS + 1):
                 if not automatic or error <= TOLERANCE or not fit.outcome.is_good:
@@ -177,24 +224,53 @@ class FokkerPlanckProcess(Face):
                 error, seconds = self._step_error(fit.process, task, dt), seconds + fit.seconds
         self.scaling_, self.standard_process_, self.history_ = task.scaling, fit.process, fit.history
         self.outcome_, self.n_iter_, self.seconds_ = fit.outcome, fit.n_iter, seconds
-        self.dt_, self.dt_error_, self.device_ = dt, error, str(device)
+        self.dt_, self.dt_error_, self.device_, self.solver_ = dt, error, str(device), solver
+        self.evidence_ = fit.evidence if isinstance(fit, MomentsFit) else None
         self._warn()
 
-    def _solve(self, task: "_Task", dt: float, refinement: int, drift: AbstractDrift | None, **how: Any) -> Fit:
-        options = task.options
+    def _solve(
+        self, task: "_Task", dt: float, refinement: int, drift: AbstractDrift | None, **how: Any
+    ) -> Fit | MomentsFit:
+        label = "fit" if not refinement else f"fit, dt={dt:.3g}"
+        if not self.verbose:
+            return self._run_solver(task, dt, refinement, drift, [], how)
+        with ProgressBar(label) as bar:
+            return self._run_solver(task, dt, refinement, drift, [bar], how)
+
+    def _run_solver(self, task, dt, refinement, drift, bars, how) -> Fit | MomentsFit:
+        options, mesh = task.options, Mesh.refine(task.training.times, dt)
+        listeners = [*how["listeners"], *bars]
+        if isinstance(options, MomentsOptions):
+            library = library_for(task.training, task.scaling, options, self.seed_)
+            return fit_moments(
+                task.training, task.diffusion, mesh, options, library, seed=self.seed_, listeners=listeners
+            )
         if refinement:
             options = dataclasses.replace(options, n_iter=max(1, options.n_iter // 2))
-        mesh = Mesh.refine(task.training.times, dt)
         keeper = _keeper(task, options, dt, refinement, self.seed_, how["checkpoint"], how["resume"])
-        listeners = list(how["listeners"])
         if keeper is not None:
-            listeners.append(MetricLog(keeper.path.with_name("log.jsonl")))
-        arguments = (task.training, task.held_out, task.diffusion, mesh, options)
-        given = {"key": self._key(1 + 10 * refinement), "drift": drift, "checkpoint": keeper}
-        if not self.verbose:
-            return fit_adversarial(*arguments, **given, listeners=listeners)
-        with ProgressBar("fit" if not refinement else f"fit, dt={dt:.3g}") as bar:
-            return fit_adversarial(*arguments, **given, listeners=[*listeners, bar])
+            listeners.insert(0, MetricLog(keeper.path.with_name("log.jsonl")))
+        return fit_adversarial(
+            task.training,
+            task.held_out,
+            task.diffusion,
+            mesh,
+            options,
+            key=self._key(1 + 10 * refinement),
+            drift=drift,
+            checkpoint=keeper,
+            listeners=listeners,
+        )
+
+    def _first_drift(self, task: "_Task", dt: float, **how: Any) -> AbstractDrift | None:
+        """Where the adversarial solver begins: a network fitted to the moments solution, if that was asked for."""
+        if self.warm_start is None or isinstance(task.options, MomentsOptions):
+            return None
+        moments = MomentsOptions(anchor=task.options.anchor)
+        fit = self._solve(task._replace(options=moments), dt, 0, None, **how)
+        span = float(np.ptp(task.training.times))
+        fresh = fresh_drift(task.training.n_dims, span, task.options, key=self._key(5))
+        return imitate(fresh, fit.process, task.training, Mesh.refine(task.training.times, dt), key=self._key(6))
 
     def _step_error(self, process: ItoProcess, task: "_Task", dt: float) -> float:
         begin = task.training.at(float(task.training.times[0]))
@@ -204,13 +280,21 @@ class FokkerPlanckProcess(Face):
 
     def _warn(self) -> None:
         if not self.outcome_.is_good:
-            warnings.warn(f"the fit {self.outcome_.value}", FitWarning, stacklevel=4)
+            warnings.warn(f"the fit {self.outcome_.value}", FitWarning, stacklevel=5)
+        if self.evidence_ is not None and self.evidence_.misfit > _TOO_MUCH_MISFIT:
+            warnings.warn(
+                f"chi-squared is {self.evidence_.misfit:.1f} times its degrees of freedom: no drift of this dictionary "
+                "with this sigma explains the snapshots; look at sigma, at a drift that changes with time, or give a "
+                "richer dictionary (options={'n_pair': ...})",
+                FitWarning,
+                stacklevel=5,
+            )
         if not self.dt_error_ <= TOLERANCE:
             warnings.warn(
                 f"halving dt = {self.dt_:.3g} still moves a mean or sd by {self.dt_error_:.2g} sd (wanted at most "
                 f"{TOLERANCE}); give a shorter dt, e.g. {self.dt_ / 4:.2g}",
                 FitWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _carry(self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None) -> Snapshots:
@@ -267,6 +351,8 @@ class FokkerPlanckProcess(Face):
 
     def _values(self) -> dict[str, Any]:
         return {
+            "features": self._described()[0],
+            "solver": self.solver_,
             "seed": self.seed_,
             "dt": self.dt_,
             "dt_error": self.dt_error_,
@@ -277,22 +363,47 @@ class FokkerPlanckProcess(Face):
             "versions": {"jax": jax.__version__, "numpy": np.__version__},
         }
 
+    def _described(self) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+        """The dictionary of a drift found by the moments solver, as values and arrays."""
+        drift = self.standard_process_.drift
+        if isinstance(drift, FeatureDrift) and isinstance(drift.features, AbstractFeatures):
+            values, arrays = described(drift.features)
+            return values, {**arrays, "coefficients": np.asarray(drift.coefficients)}
+        return [], {}
+
     def _arrays(self) -> dict[str, np.ndarray]:
         history = {f"history.{name}": value for name, value in vars(self.history_).items()}
         scaling = {"scaling.mean": self.scaling_.mean, "scaling.sd": self.scaling_.sd}
+        evidence = (
+            {} if self.evidence_ is None else {f"evidence.{k}": np.asarray(v) for k, v in vars(self.evidence_).items()}
+        )
+        if self.solver_ == "moments":
+            parts = {f"features.{name}": value for name, value in self._described()[1].items()}
+            return parts | history | scaling | evidence
         return named_arrays(self.standard_process_.drift, "drift") | history | scaling
 
     def _restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        for name in ("seed", "dt", "dt_error", "n_iter", "seconds", "device"):
+        for name in ("solver", "seed", "dt", "dt_error", "n_iter", "seconds", "device"):
             setattr(self, f"{name}_", values[name])
         self.outcome_ = Outcome[values["outcome"]]
         self.scaling_ = Scaling(arrays["scaling.mean"], arrays["scaling.sd"])
-        names = [field.name for field in dataclasses.fields(History)]
-        self.history_ = History(**{name: arrays[f"history.{name}"] for name in names})
-        n_dims, span = self.snapshots_.n_dims, float(np.ptp(self.snapshots_.times))
-        like = fresh_drift(n_dims, span, self.solver_options(), key=jax.random.key(0))
+        self.history_ = _record(GaussNewtonHistory if self.solver_ == "moments" else History, "history", arrays)
+        self.evidence_ = _record(Evidence, "evidence", arrays) if "evidence.chi2" in arrays else None
         diffusion = _standard_diffusion(self.sigma, self.scaling_)
-        self.standard_process_ = ItoProcess(fill_tree(like, arrays, "drift"), diffusion)
+        self.standard_process_ = ItoProcess(self._restored_drift(values, arrays), diffusion)
+
+    def _restored_drift(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> AbstractDrift:
+        if self.solver_ == "moments":
+            inside = {k.removeprefix("features."): v for k, v in arrays.items() if k.startswith("features.")}
+            return FeatureDrift(rebuilt(values["features"], inside), jnp.asarray(inside["coefficients"]))
+        n_dims, span = self.snapshots_.n_dims, float(np.ptp(self.snapshots_.times))
+        like = fresh_drift(n_dims, span, self._adversarial_options(), key=jax.random.key(0))
+        return fill_tree(like, arrays, "drift")
+
+
+def _record(kind, name: str, arrays: dict[str, np.ndarray]):
+    """A dataclass of arrays read back field by field."""
+    return kind(**{field.name: arrays[f"{name}.{field.name}"] for field in dataclasses.fields(kind)})
 
 
 class _Task(NamedTuple):
@@ -302,16 +413,19 @@ class _Task(NamedTuple):
     held_out: Snapshots
     diffusion: AbstractDiffusion
     scaling: Scaling
-    options: AdversarialOptions
+    options: AdversarialOptions | MomentsOptions
 
     @classmethod
-    def prepare(cls, snapshots: Snapshots, sigma: Any, options: AdversarialOptions, seed: int) -> "_Task":
+    def prepare(
+        cls, snapshots: Snapshots, sigma: Any, options: AdversarialOptions | MomentsOptions, seed: int
+    ) -> "_Task":
         """Hold rows back, fit the scaling on the rest, and bring data and noise into its units."""
-        Scaling.fit(snapshots)  # refuses a coordinate that does not vary
+        scaling = Scaling.fit(snapshots)  # refuses a coordinate that does not vary
         training, held_out = snapshots, snapshots
-        if options.hold_out > 0.0 and min(snapshots.counts) >= _FEWEST_TO_SPLIT:
-            training, held_out = split_rows(snapshots, options.hold_out, seed)
-        scaling = Scaling.fit(training) if options.standardise else Scaling.identity(snapshots.n_dims)
+        if isinstance(options, AdversarialOptions):
+            if options.hold_out > 0.0 and min(snapshots.counts) >= _FEWEST_TO_SPLIT:
+                training, held_out = split_rows(snapshots, options.hold_out, seed)
+            scaling = Scaling.fit(training) if options.standardise else Scaling.identity(snapshots.n_dims)
         diffusion = _standard_diffusion(sigma, scaling)
         return cls(scaling.transform(training), scaling.transform(held_out), diffusion, scaling, options)
 

@@ -34,6 +34,7 @@ class Face(BaseEstimator, abc.ABC):
     """What every method that learns from snapshots can do."""
 
     method: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
     def _learn(self, snapshots: Snapshots, **how: Any) -> None:
@@ -163,7 +164,8 @@ class Face(BaseEstimator, abc.ABC):
                 hint="another name, or overwrite=True (--overwrite)",
             )
         params = {name: _plain(name, value) for name, value in self.get_params(deep=False).items()}
-        about = {"format": FORMAT, "method": self.method, "params": params, "values": self._values()}
+        name = getattr(self, "solver_", self.method)
+        about = {"format": FORMAT, "method": name, "params": params, "values": self._values()}
         X, t, w = self.snapshots_.to_rows()
         arrays = {"X": X, "t": t, "w": w, "names": np.asarray(self.snapshots_.names), **self._arrays()}
         folder.mkdir(parents=True, exist_ok=True)
@@ -173,7 +175,7 @@ class Face(BaseEstimator, abc.ABC):
     def load(cls, path: str | Path) -> Self:
         """Read a run folder back; never unpickles."""
         about, arrays = read_run(path)
-        if about["method"] != cls.method:
+        if about["method"] not in (cls.method, *cls.aliases):
             raise InputError(
                 expected=f"a run of the method {cls.method!r}",
                 found=f"{about['method']!r}",

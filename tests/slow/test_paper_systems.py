@@ -18,7 +18,7 @@ def test_default_preset_beats_persistence(name, sigma):
     """
     system = known_system(name)
     snapshots = system.observe(1200, system.train_times, key=jax.random.key(11))
-    model = FokkerPlanckProcess(sigma, dt=system.dt, random_state=0).fit(snapshots)
+    model = FokkerPlanckProcess(sigma, dt=system.dt, solver="adversarial", random_state=0).fit(snapshots)
     assert model.outcome_.is_good
     start = system.sample_initial(8000, jax.random.key(12))
     truths = system.push(start, system.test_times, jax.random.key(13))

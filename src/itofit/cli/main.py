@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 import jax
 import typer
 
-from itofit.baselines import Midpoint, Persistence
+from itofit.baselines import Collocation, Midpoint, Persistence
 from itofit.cli.demo import run_demo
 from itofit.errors import FitWarning, InputError
 from itofit.estimator import FokkerPlanckProcess
@@ -25,7 +25,11 @@ app = typer.Typer(
     help="Fit Itô processes to clouds of points at a few times, with no identity between times.",
 )
 
-METHODS: dict[str, type[Face]] = {m.method: m for m in (FokkerPlanckProcess, Persistence, Midpoint)}
+METHODS: dict[str, type[Face]] = {
+    name: face
+    for face in (FokkerPlanckProcess, Collocation, Persistence, Midpoint)
+    for name in (face.method, *face.aliases)
+}
 
 DataFile = Annotated[Path, typer.Argument(help="Snapshots: .npz, .csv or .parquet.")]
 RunFolder = Annotated[Path, typer.Argument(help="A folder written by `itofit fit`.")]
@@ -38,7 +42,7 @@ def fit(
     out: Annotated[Path, typer.Option(help="Folder for the run.")],
     sigma: Annotated[str, typer.Option(help="Known noise: a number, or one per coordinate as 1,2,0.5.")] = "1",
     dt: Annotated[str, typer.Option(help="Longest Euler step, or auto.")] = "auto",
-    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "adversarial",
+    method: Annotated[str, typer.Option(help=f"auto, or one of {', '.join(METHODS)}.")] = "auto",
     preset: Annotated[str, typer.Option(help="default or paper.")] = "default",
     anchor: Annotated[str | None, typer.Option(help="initial or previous; the preset decides if left out.")] = None,
     gradient: Annotated[str | None, typer.Option(help="pathwise, detached or adjoint.")] = None,
@@ -54,16 +58,20 @@ def fit(
     snapshots = read_snapshots(data, time_key)
     _check_out(out, resume, overwrite)
     _say(f"{snapshots}")
-    if method not in METHODS:
-        raise InputError(expected=f"--method to be one of {', '.join(METHODS)}", found=method, hint="adversarial")
-    if method != FokkerPlanckProcess.method:
-        model: Face = METHODS[method]().set_params(random_state=seed).fit(snapshots)
-        model.save(out, overwrite=overwrite)
+    if method not in ("auto", *METHODS):
+        raise InputError(expected=f"--method to be auto or one of {', '.join(METHODS)}", found=method, hint="auto")
+    noise, step = _numbers(sigma, "--sigma"), dt if dt == "auto" else _numbers(dt, "--dt")
+    if method != "auto" and METHODS[method] is not FokkerPlanckProcess:
+        given = {"random_state": seed, "sigma": noise, "dt": step}
+        other = METHODS[method]()
+        other.set_params(**{name: value for name, value in given.items() if name in other.get_params()}).fit(snapshots)
+        other.save(out, overwrite=overwrite)
         _say(f"saved {out}")
         return
     model = FokkerPlanckProcess(
-        _numbers(sigma, "--sigma"),
-        dt=dt if dt == "auto" else _numbers(dt, "--dt"),
+        noise,
+        dt=step,
+        solver=method,
         preset=preset,
         anchor=anchor,
         gradient=gradient,

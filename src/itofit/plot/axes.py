@@ -6,6 +6,7 @@ import numpy as np
 
 from itofit.estimator import FokkerPlanckProcess
 from itofit.snapshots.clouds import Snapshot
+from itofit.solve.moments import GaussNewtonHistory
 from itofit.solve.outcome import History
 
 if TYPE_CHECKING:
@@ -46,5 +47,19 @@ def loss_history(ax: "Axes", history: History) -> "Axes":
     ax.plot(history.evaluated_at, history.criterion, color=MODEL, linewidth=1.6, label="held-out criterion")
     ax.set_xlabel("iteration")
     ax.set_title("training", fontsize=10)
+    ax.legend(frameon=False, fontsize=8)
+    return ax
+
+
+def descent(ax: "Axes", history: GaussNewtonHistory) -> "Axes":
+    """Chi-squared a residual against Gauss-Newton steps; about 1 is a fit within the noise."""
+    steps = np.arange(1, len(history.chi2) + 1)
+    ax.axhline(1.0, color=MUTED, linewidth=0.8, linestyle="--")
+    for phase, label in enumerate(("means and covariances", "shape", "polish")):
+        chosen = history.phase == phase
+        if np.any(chosen):
+            ax.semilogy(steps[chosen], history.chi2[chosen], marker="o", markersize=3, linewidth=1.0, label=label)
+    ax.set_xlabel("step")
+    ax.set_title("chi-squared a residual", fontsize=10)
     ax.legend(frameon=False, fontsize=8)
     return ax

@@ -6,8 +6,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from itofit.estimator import FokkerPlanckProcess
-from itofit.plot.axes import clouds, drift_field, loss_history
+from itofit.plot.axes import clouds, descent, drift_field, loss_history
 from itofit.snapshots.clouds import Snapshots
+from itofit.solve.outcome import History
 
 
 def forecast_figure(model: FokkerPlanckProcess, held_out: Snapshots, title: str = "") -> Figure:
@@ -27,7 +28,11 @@ def forecast_figure(model: FokkerPlanckProcess, held_out: Snapshots, title: str 
     for ax in axes[: n + 1]:
         ax.set_xlabel(model.snapshots_.names[0])
         ax.set_ylabel(model.snapshots_.names[1])
-    loss_history(axes[n + 1], model.history_)
+    history = model.history_
+    if isinstance(history, History):
+        loss_history(axes[n + 1], history)
+    else:
+        descent(axes[n + 1], history)
     if title:
         figure.suptitle(title, fontsize=11)
     return figure

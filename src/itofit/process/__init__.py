@@ -11,3 +11,4 @@ from itofit.process.drift import GradientDrift as GradientDrift
 from itofit.process.drift import NetworkDrift as NetworkDrift
 from itofit.process.ito import ItoProcess as ItoProcess
 from itofit.process.ito import rescaled as rescaled
+from itofit.process.monomials import Monomials as Monomials

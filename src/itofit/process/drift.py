@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from itofit.process.features import AbstractFeatures
 from itofit.process.network import TanhNetwork, xavier_network
 
 
@@ -60,7 +61,7 @@ class GradientDrift(AbstractDrift):
 class FeatureDrift(AbstractDrift):
     """g(x) = W' phi(x): linear in the unknown coefficients W of a dictionary phi."""
 
-    features: Callable[[Float[Array, " n_dims"]], Float[Array, " n_features"]]
+    features: AbstractFeatures | Callable[[Float[Array, " n_dims"]], Float[Array, " n_features"]]
     coefficients: Float[Array, "n_features n_dims"]
 
     def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_dims"]:

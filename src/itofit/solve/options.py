@@ -1,5 +1,6 @@
 """The choices of the adversarial solver, and the two presets."""
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -92,15 +93,7 @@ class AdversarialOptions:
 
     def override(self, **changes: Any) -> "AdversarialOptions":
         """The same options with some replaced; unknown names are refused."""
-        known = {field.name for field in fields(self)}
-        unknown = sorted(set(changes) - known)
-        if unknown:
-            raise InputError(
-                expected=f"options among {', '.join(sorted(known))}",
-                found=", ".join(unknown),
-                hint="check the spelling",
-            )
-        return replace(self, **changes)
+        return _replaced(self, changes)
 
 
 PRESETS: dict[str, AdversarialOptions] = {
@@ -128,3 +121,79 @@ PRESETS: dict[str, AdversarialOptions] = {
         eval_every=50,
     ),
 }
+
+
+@dataclass(frozen=True)
+class MomentsOptions:
+    """Options of the moments solver (docs/decisions/0005-moments-solver.md).
+
+    - `anchor`: simulate every interval from the snapshot before it (`previous`) or all from the first (`initial`).
+    - `n_single`, `n_pair`, `n_all`: tanh features of each coordinate, of each pair and of all; None: by dimension.
+    - `polynomials`: whether products of two coordinates and cubes are features.
+    - `n_draws`: how often each start point is simulated with fresh noise in the last phase.
+    - `share`: of the points of a snapshot, as the largest number of residual directions.
+    - `threshold`: log Bayes factor below which a group of features leaves; None takes the log of their number.
+    - `n_iter`: budget of Gauss-Newton steps over all phases.
+    - `dictionary`: a function of one state in the user's units that returns features, instead of all of the above.
+    """
+
+    anchor: str = "previous"
+    n_single: int | None = None
+    n_pair: int | None = None
+    n_all: int | None = None
+    polynomials: bool = True
+    n_draws: int = 6
+    share: float = 0.2
+    threshold: float | None = None
+    n_iter: int = 100
+    dictionary: Any = None
+
+    def __post_init__(self):
+        if self.anchor not in CHOICES["anchor"]:
+            raise InputError(
+                expected=f"anchor to be one of {', '.join(CHOICES['anchor'])}",
+                found=f"{self.anchor!r}",
+                hint="previous",
+            )
+        for name in ("n_draws", "n_iter"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(expected=f"{name} to be a whole number from 1 on", found=f"{value!r}", hint="6")
+        if not 0.0 < self.share <= 1.0:
+            raise InputError(expected="share above 0 and at most 1", found=f"{self.share!r}", hint="0.2")
+
+    def override(self, **changes: Any) -> "MomentsOptions":
+        """The same options with some replaced; unknown names are refused."""
+        return _replaced(self, changes)
+
+    def features_for(self, n_dims: int) -> tuple[int, int, int]:
+        """Tanh features of each coordinate, of each pair and of all coordinates."""
+        pairs = max(1, n_dims * (n_dims - 1) // 2)
+        chosen = (_within(96 // n_dims, 8, 32), _within(192 // pairs, 3, 64), 16 if n_dims > 2 else 0)
+        given = (self.n_single, self.n_pair, self.n_all)
+        return tuple(c if g is None else g for c, g in zip(chosen, given, strict=True))  # pyright: ignore
+
+    def probes_for(self, n_dims: int) -> tuple[int, int, int]:
+        """Cosines of each coordinate, of each pair and of all coordinates."""
+        pairs = max(1, n_dims * (n_dims - 1) // 2)
+        return (24 if n_dims <= 2 else 16, _within(400 // pairs, 8, 48), 200 if n_dims > 2 else 0)
+
+    def threshold_for(self, n_groups: int) -> float:
+        """The log Bayes factor a group must have to stay."""
+        return math.log(n_groups) if self.threshold is None else self.threshold
+
+
+def _replaced(options, changes: dict[str, Any]):
+    known = {field.name for field in fields(options)}
+    unknown = sorted(set(changes) - known)
+    if unknown:
+        raise InputError(
+            expected=f"options among {', '.join(sorted(known))}",
+            found=", ".join(unknown),
+            hint="check the spelling",
+        )
+    return replace(options, **changes)
+
+
+def _within(value: int, smallest: int, largest: int) -> int:
+    return min(max(value, smallest), largest)

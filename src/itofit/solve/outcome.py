@@ -11,7 +11,7 @@ from itofit.process.ito import ItoProcess
 class Outcome(enum.Enum):
     """How a run ended; the value is the sentence a user reads, remedy included."""
 
-    converged = "converged: the held-out criterion stopped improving"
+    converged = "converged: nothing improves the fit any further"
     budget = "stopped at the iteration budget before a plateau; a larger n_iter may still improve the fit"
     interrupted = "interrupted; the best state so far was kept, resume continues from the checkpoint"
     diverged = (

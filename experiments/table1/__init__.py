@@ -1,0 +1,9 @@
+"""The paper's Table 1: fit every method to Syn-1, Syn-2 and Syn-3, score it beside its floor, print the table.
+
+    python -m experiments.table1 --system syn1 --dim 2 --method moments --seeds 5 --json out.json
+    python -m experiments.table1 --all --json out.json
+    python -m experiments.table1 --print out.json
+
+A run is resumable fit by fit: the file is replaced as a whole after every fit, and a fit that is complete in it is
+not repeated. A new method joins by its name in `methods.METHODS`.
+"""

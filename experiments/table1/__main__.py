@@ -1,0 +1,206 @@
+"""The command: `python -m experiments.table1 --help`."""
+
+import argparse
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import jax
+
+from experiments import table1
+from experiments.table1.methods import METHODS
+from experiments.table1.records import (
+    DIMS,
+    Fit,
+    Record,
+    is_complete,
+    merged,
+    paper_value,
+    read_records,
+    write_records,
+)
+from experiments.table1.report import table
+from experiments.table1.scoring import METRICS, READINGS, Case, Sizes, test_times
+from itofit import FitWarning, InputError, KnownSystem, known_system
+from itofit.face import device_named
+from itofit.solve.options import PRESETS
+
+SYSTEMS = ("syn1", "syn2", "syn3")
+
+_UNFINISHED = (InputError, ImportError, NotImplementedError)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which fits to make, and what to score."""
+
+    systems: Sequence[str]
+    dims: Sequence[int]
+    methods: Sequence[str]
+    seeds: int
+    preset: str = "default"
+    reading: str = "B"
+    metrics: tuple[str, ...] = METRICS
+    device: str = "auto"
+    sizes: Sizes = Sizes()
+
+
+def run(plan: Plan, records: list[Record], path: Path | None) -> tuple[list[Record], int]:
+    """Make the fits that `records` lack, writing to `path`; all records, and how many fits could not be made."""
+    failures = 0
+    for name, dim in product(plan.systems, plan.dims):
+        system = known_system(name, dim)
+        steps = [step_of(t, system) for t in test_times(system, plan.reading)]
+        for seed in range(plan.seeds):
+            case = Case(system, plan.reading, seed, plan.sizes, plan.metrics)
+            for method in plan.methods:
+                fit = Fit(name, dim, method, plan.preset, plan.reading, seed)
+                if is_complete(records, fit, steps, plan.metrics):
+                    continue
+                try:
+                    fresh = fit_and_score(fit, case, plan.device)
+                except _UNFINISHED as fault:
+                    failures += 1
+                    _say(fit, f"not fitted: {fault}")
+                    continue
+                records = merged(records, fresh)
+                if path is not None:
+                    write_records(path, records)
+    return records, failures
+
+
+def fit_and_score(fit: Fit, case: Case, device: str) -> list[Record]:
+    """The records of one fit."""
+    where = device_named(device)
+    with jax.default_device(where):
+        training = case.training
+        began = time.perf_counter()
+        with warnings.catch_warnings(action="ignore", category=FitWarning):
+            model = METHODS[fit.method](case.system, training, fit.seed, fit.preset, device)
+        seconds = time.perf_counter() - began
+        began = time.perf_counter()
+        scores = case.score(model)
+    scoring = time.perf_counter() - began
+    outcome = getattr(model, "outcome_", None)
+    _say(fit, f"fit {seconds:.1f} s, scores {scoring:.1f} s" + (f", {outcome.name}" if outcome is not None else ""))
+    return [
+        {
+            "system": fit.system,
+            "dim": fit.dim,
+            "step": (step := step_of(score.time, case.system)),
+            "time": score.time,
+            "method": fit.method,
+            "preset": fit.preset,
+            "reading": fit.reading,
+            "seed": fit.seed,
+            "metric": score.metric,
+            "value": score.value,
+            "floor": score.floor.mean,
+            "floor_sd": score.floor.sd,
+            "excess": None if score.value is None else score.value - score.floor.mean,
+            "paper": paper_value(fit.system, fit.dim, step),
+            "seconds": seconds,
+            "device": where.device_kind,
+        }
+        for score in scores
+    ]
+
+
+def step_of(time: float, system: KnownSystem) -> int:
+    """The paper's index of a time: 50 for x50."""
+    return round(time / system.dt)
+
+
+def _say(fit: Fit, text: str) -> None:
+    print(
+        f"{fit.system} D={fit.dim} {fit.method}/{fit.preset} reading {fit.reading} seed {fit.seed}: {text}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def main(argv: Sequence[str] | None = None, sizes: Sizes | None = None) -> int:
+    """Run what is asked and print the table; 1 where a fit could not be made."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.print is not None:
+        print(table(_read(parser, args.print)))
+        return 0
+    plan = _plan(parser, args, sizes or Sizes())
+    if args.json is not None and not args.json.parent.is_dir():
+        parser.error(f"no folder {args.json.parent} to write {args.json.name} into")
+    old = _read(parser, args.json) if args.json is not None and args.json.exists() else []
+    records, failures = run(plan, old, args.json)
+    if records:
+        print(table(records))
+    return 1 if failures else 0
+
+
+def _read(parser: argparse.ArgumentParser, path: Path) -> list[Record]:
+    try:
+        return read_records(path)
+    except (OSError, ValueError) as fault:
+        parser.error(str(fault))
+
+
+def _plan(parser: argparse.ArgumentParser, args: argparse.Namespace, sizes: Sizes) -> Plan:
+    if args.all and (args.system or args.dim):
+        parser.error("--all takes every system and dimension: leave out --system and --dim")
+    if not args.all and not args.system:
+        parser.error("give --system, --all or --print")
+    try:
+        device_named(args.device)
+    except InputError as fault:
+        parser.error(str(fault))
+    return Plan(
+        systems=SYSTEMS if args.all else args.system,
+        dims=DIMS if args.all else args.dim or [2],
+        methods=args.method or list(METHODS),
+        seeds=args.seeds,
+        preset=args.preset,
+        reading=args.reading,
+        metrics=tuple(m for m in METRICS if m in args.metrics),
+        device=args.device,
+        sizes=sizes,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.table1",
+        description=table1.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--system", nargs="+", choices=SYSTEMS)
+    parser.add_argument("--dim", nargs="+", type=_even, help="even dimensions; the paper's are 2, 6 and 10")
+    parser.add_argument("--all", action="store_true", help="every system at D = 2, 6, 10")
+    parser.add_argument("--method", nargs="+", choices=list(METHODS), help="default: all of them")
+    parser.add_argument("--preset", choices=list(PRESETS), default="default")
+    parser.add_argument("--reading", choices=list(READINGS), default="B", help="B: t0 = 0; A: the first snapshot after")
+    parser.add_argument("--seeds", type=_positive, default=5, help="seeds 0, 1, ... of data and method (default 5)")
+    parser.add_argument("--metrics", nargs="+", choices=METRICS, default=METRICS)
+    parser.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto")
+    parser.add_argument("--json", type=Path, help="the file of records, continued where it exists")
+    parser.add_argument("--print", type=Path, metavar="JSON", help="only print the table of a finished file")
+    return parser
+
+
+def _even(text: str) -> int:
+    dim = _positive(text)
+    if dim % 2:
+        raise argparse.ArgumentTypeError(f"the systems are made of two-dimensional blocks: {dim} is odd")
+    return dim
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

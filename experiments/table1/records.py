@@ -1,0 +1,88 @@
+"""The file of results: a list of flat records, replaced as a whole after every fit."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FIELDS = (
+    "system", "dim", "step", "time", "method", "preset", "reading", "seed", "metric", "value", "floor", "floor_sd",
+    "excess", "paper", "seconds", "device",
+)  # fmt: skip
+
+Record = dict[str, Any]
+
+# The FPP column of Table 1, by system and step: D = 2, 6, 10.
+_PAPER = {
+    ("syn1", 50): (0.05, 0.06, 0.10),
+    ("syn1", 500): (0.03, 0.03, 0.09),
+    ("syn2", 50): (0.02, 0.14, 0.22),
+    ("syn2", 100): (0.04, 0.19, 0.32),
+    ("syn3", 30): (0.08, 0.17, 0.25),
+    ("syn3", 50): (0.12, 0.16, 0.23),
+}
+DIMS = (2, 6, 10)
+
+
+class Fit(NamedTuple):
+    """What names one fit."""
+
+    system: str
+    dim: int
+    method: str
+    preset: str
+    reading: str
+    seed: int
+
+
+def paper_value(system: str, dim: int, step: int) -> float | None:
+    """What the paper prints for this cell, if it does."""
+    printed = _PAPER.get((system, step))
+    return printed[DIMS.index(dim)] if printed and dim in DIMS else None
+
+
+def fit_of(record: Record) -> Fit:
+    """The fit a record belongs to."""
+    return Fit(*(record[name] for name in Fit._fields))
+
+
+def is_complete(records: Iterable[Record], fit: Fit, steps: Iterable[int], metrics: Iterable[str]) -> bool:
+    """Whether every asked number of the fit is there."""
+    found = {(r["step"], r["metric"]) for r in records if fit_of(r) == fit}
+    asked = list(metrics)
+    return all((step, metric) in found for step in steps for metric in asked)
+
+
+def merged(records: list[Record], fresh: list[Record]) -> list[Record]:
+    """The old records without those that `fresh` repeats, and the fresh ones."""
+    repeated = {_cell(r) for r in fresh}
+    return [r for r in records if _cell(r) not in repeated] + fresh
+
+
+def read_records(path: Path) -> list[Record]:
+    """The records of a file; a ValueError says what is wrong with it."""
+    try:
+        records = json.loads(path.read_text())
+    except json.JSONDecodeError as fault:
+        raise ValueError(f"{path} is not JSON: {fault}") from None
+    if not isinstance(records, list) or not all(isinstance(r, dict) and set(r) == set(FIELDS) for r in records):
+        raise ValueError(f"{path} is not a list of records with the fields {', '.join(FIELDS)}")
+    return records
+
+
+def write_records(path: Path, records: list[Record]) -> None:
+    """Replace the file at once: a reader sees the old records or the new ones."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(records, file, indent=1, allow_nan=False)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _cell(record: Record) -> tuple:
+    return (*fit_of(record), record["step"], record["metric"])

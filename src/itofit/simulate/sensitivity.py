@@ -1,0 +1,91 @@
+"""How the end of an Euler chain moves with the coefficients of its drift.
+
+For g(x) = c W' phi(x) and the chain X_{k+1} = step(X_k) = X_k + g(X_k) h_k + S(X_k) sqrt(h_k) Z_k,
+
+    dX_K / dW_fo = c sum_k h_k (M_{K-1} ... M_{k+1})_{. o} phi_f(X_k),     M_k = d step / dx at X_k
+
+The products are built from the last step backwards, D x D a particle. Carrying dX/dW forwards instead costs D
+times more. Steps are taken in blocks of fixed length and a block is one batched matrix product; a chain that
+does not fill its last block is filled up with steps of length zero, so one compilation serves all chains.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from itofit.process.diffusion import AbstractDiffusion, ConstantDiffusion
+from itofit.process.drift import FeatureDrift
+from itofit.process.features import AbstractFeatures
+from itofit.process.ito import ItoProcess
+
+# Steps a block: long enough for a matrix product, short enough to waste little.
+BLOCK = 20
+
+
+@eqx.filter_jit
+def chain_ends(
+    process: ItoProcess,
+    start: Float[Array, "n n_dims"],
+    steps: Float[Array, " n_steps"],
+    noise: Float[Array, "n_steps n n_dims"],
+    n_taken: Int[Array, ""],
+) -> Float[Array, "n n_dims"]:
+    """The chain after `n_taken` of the steps."""
+
+    def step(k, x):
+        return jax.vmap(process.euler_step, in_axes=(0, None, 0))(x, steps[k], noise[k])
+
+    return jax.lax.fori_loop(0, n_taken, step, start)
+
+
+@eqx.filter_jit
+def chain_sensitivities(
+    features: AbstractFeatures,
+    coefficients: Float[Array, "n_features n_dims"],
+    diffusion: AbstractDiffusion,
+    start: Float[Array, "n n_dims"],
+    steps: Float[Array, " n_steps"],
+    noise: Float[Array, "n_steps n n_dims"],
+    n_blocks: Int[Array, ""],
+) -> tuple[Float[Array, "n n_dims"], Float[Array, "n n_dims n_outputs n_features"]]:
+    """The chain after `n_blocks` blocks of steps, and dX_K / dW per unit of speed: `[particle, i, o, f]`."""
+    process = ItoProcess(FeatureDrift(features, coefficients), diffusion)
+    one_step = jax.vmap(process.euler_step, in_axes=(0, None, 0))
+    n, n_dims = start.shape
+    n_features = len(coefficients)
+
+    def one_slope(x, h, z):
+        """M = d step / dx."""
+        slope = jnp.eye(n_dims, dtype=x.dtype) + h * features.slope(x, coefficients)
+        if isinstance(diffusion, ConstantDiffusion):
+            return slope
+        return slope + jnp.sqrt(h) * jax.jacfwd(lambda y: diffusion(y) @ z)(x)
+
+    def forward(k, carry):
+        x, nodes = carry
+        return one_step(x, steps[k], noise[k]), nodes.at[k].set(x)
+
+    end, nodes = jax.lax.fori_loop(0, n_blocks * BLOCK, forward, (start, jnp.zeros_like(noise)))
+
+    def backward(i, carry):
+        flow, total = carry
+        at = (n_blocks - 1 - i) * BLOCK
+        x, h, z = (jax.lax.dynamic_slice_in_dim(a, at, BLOCK) for a in (nodes, steps, noise))
+        slopes = jax.vmap(jax.vmap(one_slope, in_axes=(0, None, 0)))(x, h, z)
+        flow, flows = jax.lax.scan(lambda m, s: (_times(m, s), m), flow, slopes, reverse=True)
+        weighted = jnp.moveaxis(flows * h[:, None, None, None], 1, 0).reshape(n, BLOCK, n_dims * n_dims)
+        phi = jnp.moveaxis(jax.vmap(jax.vmap(features))(x), 1, 0)
+        return flow, total + jnp.einsum("nbi,nbf->nif", weighted, phi)
+
+    identity = jnp.broadcast_to(jnp.eye(n_dims, dtype=start.dtype), (n, n_dims, n_dims))
+    empty = jnp.zeros((n, n_dims * n_dims, n_features), start.dtype)
+    _, total = jax.lax.fori_loop(0, n_blocks, backward, (identity, empty))
+    return end, total.reshape(n, n_dims, n_dims, n_features)
+
+
+def _times(a: Float[Array, "n d d"], b: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
+    # Written out for few dimensions: a batch of tiny matrix products costs more in calls than in arithmetic.
+    if a.shape[-1] <= 4:
+        return jnp.sum(a[:, :, :, None] * b[:, None, :, :], axis=2)
+    return a @ b

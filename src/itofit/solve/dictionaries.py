@@ -1,0 +1,101 @@
+"""The dictionaries a moments fit begins with: affine to aim, and everything to shape."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from itofit.errors import InputError
+from itofit.process.features import (
+    Dictionary,
+    FunctionFeatures,
+    Group,
+    affine,
+    joined,
+    pairs,
+    polynomials,
+    ridges,
+)
+from itofit.snapshots.clouds import Snapshots
+from itofit.snapshots.scaling import Scaling
+from itofit.solve.options import MomentsOptions
+
+
+@dataclass(frozen=True, eq=False)
+class Library:
+    """The dictionaries of one fit.
+
+    - `aim`: the affine one, or the user's own.
+    - `more`: what is added to it to find the shape: monomials, and few tanh features of each subset of coordinates;
+      None with the user's own.
+    - `rich`: how many tanh features a single coordinate and a pair should have in the end.
+    """
+
+    aim: Dictionary
+    more: Dictionary | None
+    rich: tuple[int, int]
+    n_dims: int
+    seed: int
+
+    def richer(self, kept: Sequence[Group]) -> Dictionary | None:
+        """Further tanh features of the subsets that were kept, or None where they have enough."""
+        found = [group for group in kept if group.kind == "ridge"]
+        single = [group for group in found if len(group.coordinates) == 1]
+        joint = [group for group in found if len(group.coordinates) > 1]
+        rng = np.random.default_rng([self.seed, 2])
+        parts = []
+        for groups, wanted in ((single, self.rich[0]), (joint, self.rich[1])):
+            count = min(wanted, 5 * wanted // max(1, len(groups))) - max((g.size for g in groups), default=wanted)
+            for length in sorted({len(g.coordinates) for g in groups}) if count > 0 else ():
+                same = [g.coordinates for g in groups if len(g.coordinates) == length]
+                parts.append(ridges(self.n_dims, same, count, rng))
+        return joined(parts) if parts else None
+
+
+def library_for(snapshots: Snapshots, scaling: Scaling, options: MomentsOptions, seed: int) -> Library:
+    """The dictionaries for standardised snapshots; a user's own replaces them all."""
+    n_dims = snapshots.n_dims
+    if options.dictionary is not None:
+        return Library(_user_dictionary(options.dictionary, snapshots, scaling), None, (0, 0), n_dims, seed)
+    rng = np.random.default_rng([seed, 1])
+    n_single, n_pair, n_all = options.features_for(n_dims)
+    parts = [polynomials(n_dims, *_box(snapshots))] if options.polynomials else []
+    parts += [ridges(n_dims, [(a,) for a in range(n_dims)], n_single, rng)] if n_single else []
+    parts += [ridges(n_dims, pairs(n_dims), n_pair, rng)] if n_pair and n_dims > 1 else []
+    parts += [ridges(n_dims, [tuple(range(n_dims))], n_all, rng)] if n_all and n_dims > 2 else []
+    return Library(affine(n_dims), joined(parts) if parts else None, options.features_for(2)[:2], n_dims, seed)
+
+
+def _box(snapshots: Snapshots) -> tuple[np.ndarray, np.ndarray]:
+    """The range of the data and a quarter of it on either side, outside which high powers are frozen."""
+    low = np.min([x.min(axis=0) for x in snapshots.clouds], axis=0)
+    high = np.max([x.max(axis=0) for x in snapshots.clouds], axis=0)
+    return low - (high - low) / 4.0, high + (high - low) / 4.0
+
+
+def _user_dictionary(function: Any, snapshots: Snapshots, scaling: Scaling) -> Dictionary:
+    """The user's features divided by their root mean square over the snapshots, so that priors mean the same."""
+    mean, sd = jnp.asarray(scaling.mean, dtype=float), jnp.asarray(scaling.sd, dtype=float)
+    states = jnp.asarray(scaling.restore(np.concatenate(snapshots.clouds)), dtype=float)
+    try:
+        values = np.asarray(jax.vmap(lambda x: jnp.atleast_1d(function(x)))(states), dtype=np.float64)
+    except (TypeError, ValueError, IndexError) as error:
+        raise InputError(
+            expected="dictionary to be a jax function of one state that returns a vector of features",
+            found=f"{type(error).__name__}: {str(error).splitlines()[0]}",
+            hint="dictionary=lambda x: jnp.stack([1.0, x[0], x[1], x[0] ** 3])",
+        ) from None
+    if values.ndim != 2 or not np.all(np.isfinite(values)):
+        raise InputError(
+            expected="dictionary to return finite features, one vector a state",
+            found=f"shape {values.shape[1:]}" if values.ndim != 2 else "values that are not finite on the snapshots",
+            hint="dictionary=lambda x: jnp.stack([1.0, x[0], x[1], x[0] ** 3])",
+        )
+    size = np.sqrt(np.mean(values**2, axis=0))
+    size = np.where(size > 0.0, size, 1.0)
+    features = FunctionFeatures(function, mean, sd, jnp.asarray(size, dtype=float))
+    groups = [Group(1, "constant" if np.ptp(column) == 0.0 else "user", ()) for column in values.T]
+    return Dictionary(features, tuple(groups))

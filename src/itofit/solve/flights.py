@@ -1,0 +1,163 @@
+"""Flights: bundles of Euler chains from one snapshot to another, driven by the same noise at every call.
+
+Each start point flies `n_draws` times, in antithetic pairs (noise z and -z), so the problem is deterministic and the
+noise of the simulation small beside that of the data. Points travel in chunks of one size: memory stays bounded and
+one compilation serves snapshots of any size.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from itofit.process.diffusion import AbstractDiffusion
+from itofit.process.features import AbstractFeatures
+from itofit.process.ito import ItoProcess
+from itofit.simulate.mesh import Mesh
+from itofit.simulate.sensitivity import BLOCK, chain_ends, chain_sensitivities
+from itofit.snapshots.clouds import Snapshots
+from itofit.solve.game import legs_between
+
+
+@dataclass(frozen=True, eq=False)
+class Flight:
+    """Chains from the snapshot `start` to the snapshot `target`.
+
+    - `weights`: of the start points.
+    - `steps`: filled up with zeros to whole blocks, of which `n_blocks` count.
+    - `starts`, `noise`: the chunks; the last is filled up with points that count nothing.
+    """
+
+    start: int
+    target: int
+    weights: Float[np.ndarray, " n_points"]
+    n_draws: int
+    steps: Float[Array, " n_steps"]
+    n_steps: int
+    starts: tuple[Float[Array, "chunk n_dims"], ...]
+    noise: tuple[Float[Array, "n_steps chunk n_dims"], ...]
+
+    @cached_property
+    def chunk_weights(self) -> tuple[Float[Array, " chunk"], ...]:
+        """What every chain counts in a mean, chunk by chunk."""
+        size = len(self.starts[0])
+        weights = np.zeros(size * len(self.starts), dtype=np.float32)
+        weights[: self.n_draws * len(self.weights)] = np.tile(self.weights, self.n_draws) / self.n_draws
+        return tuple(jnp.asarray(weights[a : a + size]) for a in range(0, len(weights), size))
+
+    def chains(self) -> list[tuple[Array, Array, Array]]:
+        """Start points, noise and weights, chunk by chunk: all points with the first draw, then with the second, ..."""
+        return list(zip(self.starts, self.noise, self.chunk_weights, strict=True))
+
+    def parts(self, n_points: int, n_features: int) -> list[tuple[Array, Array, Array]]:
+        """The same for the first `n_points` start points and the first draw, in chunks fit for sensitivities."""
+        n_points = min(n_points, len(self.weights))
+        whole, n_dims = self.starts[0].shape
+        size = _sensitivity_chunk(n_features, n_dims, whole)
+        weights = np.zeros(-(-n_points // size) * size, dtype=np.float32)
+        weights[:n_points] = self.weights[:n_points] / self.weights[:n_points].sum()
+        found = []
+        for at in range(0, n_points, size):
+            chunk, row = divmod(at, whole)
+            x, z = _part(self.starts[chunk], self.noise[chunk], jnp.asarray(row), size)
+            found.append((x, z, jnp.asarray(weights[at : at + size])))
+        return found
+
+    def end(self, process: ItoProcess, start: Array, noise: Array) -> Float[Array, "chunk n_dims"]:
+        """Where the chains of one chunk end."""
+        return chain_ends(process, start, self.steps, noise, jnp.asarray(self.n_steps))
+
+    def sensitivity(
+        self, features: AbstractFeatures, coefficients: Array, diffusion: AbstractDiffusion, start: Array, noise: Array
+    ) -> tuple[Array, Array]:
+        """Where the chains of one chunk end, and dX / dW there."""
+        n_blocks = jnp.asarray(-(-self.n_steps // BLOCK))
+        return chain_sensitivities(features, coefficients, diffusion, start, self.steps, noise, n_blocks)
+
+
+def on_cores(function: Callable[..., Array], items: Sequence[tuple[Any, ...]]) -> list[Array]:
+    """`function(*item)` for every item; on a CPU by one thread a core, since XLA runs a loop of small steps on one."""
+    if not _on_cpu() or len(items) < 2:
+        return [function(*item) for item in items]
+    device = _device()
+
+    def work(item):
+        with jax.default_device(device):
+            return jax.block_until_ready(function(*item))
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(work, items))
+
+
+def flights_between(snapshots: Snapshots, mesh: Mesh, anchor: str, n_draws: int, seed: int) -> tuple[Flight, ...]:
+    """One flight to every snapshot after the first, from the one before it or from the first."""
+    legs = legs_between(mesh, anchor)
+    longest = max(len(leg.steps) for leg in legs)
+    padded = -(-longest // BLOCK) * BLOCK
+    return tuple(
+        _flight(snapshots, leg.start, target, leg.steps[:end], padded, n_draws, seed)
+        for leg in legs
+        for target, end in leg.targets
+    )
+
+
+def _flight(snapshots: Snapshots, start: int, target: int, steps, padded: int, n_draws: int, seed: int) -> Flight:
+    points = snapshots.clouds[start].astype(np.float32)
+    n_points, n_dims = points.shape
+    total, size = n_draws * n_points, _chunk(n_draws * n_points)
+    full = -(-total // size) * size
+    starts = np.zeros((full, n_dims), dtype=np.float32)
+    starts[:total] = np.tile(points, (n_draws, 1))
+    noise = np.zeros((padded, full, n_dims), dtype=np.float32)
+    # One stream a start snapshot, drawn step by step: flights that share a start share their noise.
+    rng = np.random.default_rng([seed, start])
+    for k in range(len(steps)):
+        half = rng.standard_normal(((n_draws + 1) // 2, n_points, n_dims), dtype=np.float32)
+        noise[k, :total] = np.concatenate([half, -half])[:n_draws].reshape(total, n_dims)
+    lengths = np.zeros(padded, dtype=np.float32)
+    lengths[: len(steps)] = steps
+    return Flight(
+        start=start,
+        target=target,
+        weights=snapshots.weights[start],
+        n_draws=n_draws,
+        steps=jnp.asarray(lengths),
+        n_steps=len(steps),
+        starts=tuple(jnp.asarray(starts[a : a + size]) for a in range(0, full, size)),
+        noise=tuple(jnp.asarray(noise[:, a : a + size]) for a in range(0, full, size)),
+    )
+
+
+@eqx.filter_jit
+def _part(x, z, row, size: int):
+    return jax.lax.dynamic_slice_in_dim(x, row, size), jax.lax.dynamic_slice_in_dim(z, row, size, axis=1)
+
+
+def _on_cpu() -> bool:
+    return _device().platform == "cpu"
+
+
+def _device() -> Any:
+    """The device computations go to, as the caller's `jax.default_device` says; threads do not inherit it."""
+    return jnp.zeros(()).devices().pop()
+
+
+def _chunk(n: int) -> int:
+    """Points a chunk: what keeps a CPU's cache warm, or fills a GPU; small clouds are not filled up much."""
+    largest = 1024 if _on_cpu() else 16_384
+    return min(largest, max(64, 1 << (n - 1).bit_length()))
+
+
+def _sensitivity_chunk(n_features: int, n_dims: int, largest: int) -> int:
+    """Points a chunk when sensitivities are carried, n_dims^2 n_features numbers a point (sizes measured)."""
+    numbers, most = (2_500_000, 256) if _on_cpu() else (400_000_000, largest)
+    size = 1 << max(4, (numbers // (n_dims * n_dims * n_features)).bit_length() - 1)
+    return min(largest, most, size)

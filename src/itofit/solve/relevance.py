@@ -1,0 +1,189 @@
+"""Which coefficients the data ask for: Gaussian regression with one prior precision a group, chosen by the evidence.
+
+For residuals y(v) of unit covariance, linear near v, y = J v - b, and the prior v_p ~ N(0, 1 / lambda_p):
+
+    posterior mean        (J'J + Lambda)^-1 J' b,                    covariance C = (J'J + Lambda)^-1
+    determined share      gamma_p = 1 - lambda_p C_pp
+    evidence update       lambda_g <- sum gamma_p / sum v_p^2        over the coefficients of group g
+    log Bayes factor      1/2 v_g' C_gg^-1 v_g + 1/2 log det(Lambda_g C_gg)
+
+The last (Savage and Dickey's ratio) is the evidence for the model with group g over the one without. A group whose
+log Bayes factor is below a threshold leaves the model. All is done in the smaller of the two spaces: with fewer
+residuals than coefficients, through I + J Lambda^-1 J'.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+
+from itofit.process.features import Group
+
+# A group with this precision has left the model.
+GONE = 1e8
+_LARGEST = 1e7
+
+# Smallest precision of a group by kind, and the first one where that is not the number of features of the kind. For
+# features of order 1 in units of 3 sd per time span, that number gives each kind a drift of order 1 to begin with.
+_SMALLEST = {"linear": 1e-4, "monomial": 1e-4, "ridge": 1.0, "user": 1e-4}
+_FIRST = {"linear": 1e-2, "user": 1e-1}
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """Precisions of the coefficients.
+
+    - `group`: for every coefficient (feature by feature, output by output) its group, or -1 for the constants.
+    - `precision`, `floor`: of every group; the constants have a fixed, small one.
+    """
+
+    group: Int[np.ndarray, " n_coefficients"]
+    precision: Float[np.ndarray, " n_groups"]
+    floor: Float[np.ndarray, " n_groups"]
+    fixed: float = 1e-3
+
+    @classmethod
+    def over(cls, groups: Sequence[Group], n_outputs: int) -> "Prior":
+        """One precision for every group of features and output."""
+        group, precision, floor = [], [], []
+        count = Counter()
+        for one in groups:
+            count[one.kind] += one.size
+        for one in groups:
+            if one.kind == "constant":
+                group.append(np.full((one.size, n_outputs), -1))
+                continue
+            first, smallest = _FIRST.get(one.kind, float(count[one.kind])), _SMALLEST[one.kind]
+            group.append(np.tile(len(precision) + np.arange(n_outputs), (one.size, 1)))
+            precision += [first] * n_outputs
+            floor += [smallest] * n_outputs
+        return cls(np.concatenate(group).ravel(), np.asarray(precision, dtype=float), np.asarray(floor, dtype=float))
+
+    @property
+    def diagonal(self) -> Float[np.ndarray, " n_coefficients"]:
+        """Lambda, coefficient by coefficient."""
+        if len(self.precision) == 0:
+            return np.full(len(self.group), self.fixed)
+        return np.where(self.group >= 0, self.precision[np.maximum(self.group, 0)], self.fixed)
+
+    @property
+    def alive(self) -> Bool[np.ndarray, " n_coefficients"]:
+        """Coefficients still in the model."""
+        return self.diagonal < GONE
+
+    def updated(self, gamma: np.ndarray, v: np.ndarray, factor: float = 5.0) -> "Prior":
+        """One evidence update of the groups still in the model; no precision moves by more than `factor`."""
+        member, count = self.group >= 0, len(self.precision)
+        share = np.bincount(self.group[member], gamma[member], count)
+        size = np.bincount(self.group[member], v[member] ** 2, count)
+        wanted = (share + 1e-6) / np.maximum(size, 1e-14)
+        moved = np.clip(wanted, self.precision / factor, self.precision * factor)
+        moved = np.clip(moved, self.floor, _LARGEST)
+        return replace(self, precision=np.where(self.precision < GONE, moved, self.precision))
+
+    def joined(self, other: "Prior") -> "Prior":
+        """The prior of these coefficients followed by those."""
+        shifted = np.where(other.group >= 0, other.group + len(self.precision), -1)
+        return Prior(
+            np.concatenate([self.group, shifted]),
+            np.concatenate([self.precision, other.precision]),
+            np.concatenate([self.floor, other.floor]),
+            self.fixed,
+        )
+
+    def without(self, groups: Sequence[int]) -> "Prior":
+        """The prior of the model without these groups."""
+        precision = self.precision.copy()
+        precision[list(groups)] = GONE
+        return replace(self, precision=precision)
+
+
+class Posterior:
+    """The linear problem J v = b with unit noise under the prior precisions `diagonal`."""
+
+    def __init__(self, jacobian: Float[np.ndarray, "n_rows n_coefficients"], diagonal: np.ndarray):
+        self.scale = 1.0 / np.sqrt(diagonal)
+        self.scaled = jacobian * self.scale
+        self.dual = jacobian.shape[0] < jacobian.shape[1]
+        inner = self.scaled @ self.scaled.T if self.dual else self.scaled.T @ self.scaled
+        inner[np.diag_indices_from(inner)] += 1.0
+        self.factor = cho_factor(inner, lower=True, check_finite=False)
+
+    def mean(self, b: Float[np.ndarray, " n_rows"]) -> Float[np.ndarray, " n_coefficients"]:
+        """(J'J + Lambda)^-1 J' b."""
+        if self.dual:
+            return self.scale * (self.scaled.T @ cho_solve(self.factor, b))
+        return self.scale * cho_solve(self.factor, self.scaled.T @ b)
+
+    def solve(self, g: Float[np.ndarray, " n_coefficients"]) -> Float[np.ndarray, " n_coefficients"]:
+        """(J'J + Lambda)^-1 g."""
+        u = self.scale * g
+        if self.dual:
+            return self.scale * (u - self.scaled.T @ cho_solve(self.factor, self.scaled @ u))
+        return self.scale * cho_solve(self.factor, u)
+
+    def determined(self) -> Float[np.ndarray, " n_coefficients"]:
+        """gamma_p: the share of each coefficient's prior variance that the data remove, between 0 and 1."""
+        return np.sum(self._half() ** 2, axis=0) if self.dual else 1.0 - np.diag(self._inverse())
+
+    def covariance(self) -> Float[np.ndarray, "n_coefficients n_coefficients"]:
+        """C."""
+        inner = np.eye(len(self.scale)) - self._half().T @ self._half() if self.dual else self._inverse()
+        return self.scale[:, None] * inner * self.scale
+
+    def bayes_factors(self, b: np.ndarray, group: np.ndarray) -> dict[int, float]:
+        """Log Bayes factor of every group."""
+        u = self.mean(b) / self.scale
+        half, inverse = (self._half(), None) if self.dual else (None, self._inverse())
+        found = {}
+        for g, members in _members(group):
+            if half is not None:
+                block = np.eye(len(members)) - half[:, members].T @ half[:, members]
+            else:
+                assert inverse is not None
+                block = inverse[np.ix_(members, members)]
+            root = np.linalg.cholesky(block + 1e-12 * np.eye(len(block)))
+            z = solve_triangular(root, u[members], lower=True, check_finite=False)
+            found[g] = 0.5 * float(z @ z) + float(np.sum(np.log(np.diag(root))))
+        return found
+
+    def _half(self) -> np.ndarray:
+        """H with H'H = I - (I + Lambda^-1/2 J'J Lambda^-1/2)^-1."""
+        return solve_triangular(self.factor[0], self.scaled, lower=True, check_finite=False)
+
+    def _inverse(self) -> np.ndarray:
+        return cho_solve(self.factor, np.eye(len(self.scale)))
+
+
+def relevances(jacobian: np.ndarray, b: np.ndarray, prior: Prior, n_updates: int) -> Prior:
+    """Evidence updates on one linearisation."""
+    for _ in range(n_updates):
+        alive = prior.alive
+        posterior = Posterior(jacobian[:, alive], prior.diagonal[alive])
+        v, gamma = np.zeros(len(alive)), np.zeros(len(alive))
+        v[alive], gamma[alive] = posterior.mean(b), posterior.determined()
+        prior = prior.updated(gamma, v)
+    return prior
+
+
+def pruned(jacobian: np.ndarray, b: np.ndarray, prior: Prior, threshold: float) -> Prior:
+    """Take the groups of least evidence out, a quarter of those below the threshold at a time, until none is."""
+    while True:
+        alive = prior.alive
+        posterior = Posterior(jacobian[:, alive], prior.diagonal[alive])
+        factors = posterior.bayes_factors(b, prior.group[alive])
+        low = sorted((value, g) for g, value in factors.items() if value < threshold)
+        if not low:
+            return prior
+        prior = prior.without([g for _, g in low[: max(1, len(low) // 4)]])
+        prior = relevances(jacobian, b, prior, 1)
+
+
+def _members(group: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    """Positions of the members of every group; the constants (-1) have none."""
+    order = np.argsort(group, kind="stable")
+    names, first = np.unique(group[order], return_index=True)
+    return [(int(g), m) for g, m in zip(names, np.split(order, first[1:]), strict=True) if g >= 0]

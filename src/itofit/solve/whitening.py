@@ -1,0 +1,127 @@
+"""Whitening: the covariance of the residuals of many probes, and its inverse root.
+
+The residual of flight n is r_n = sum_i w_i F_n(x_i) - sum_j w_j f_n(x_j): the mean over its start points of
+F_n(x) = mean of f_n over the chains from x, minus the mean over its target snapshot. Points are independent, so
+
+    Cov(r_n, r_m) = sum over snapshots s of sum over points i of s of w_i^2 a_n(i) a_m(i)'
+
+with a_n = F_n centred where s is the start of n, -f_n centred where s is its target, and 0 elsewhere. Neighbours
+are correlated because a snapshot is the target of one flight and the start of the next. F_n holds the noise of the
+simulation as it is, antithetic or not. The matrix is factored block by block, C = L L', so its cost is linear in the
+number of snapshots where only neighbours are correlated.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg import solve_triangular
+
+Blocks = dict[tuple[int, int], np.ndarray]
+
+# Directions whose variance is below this share of the largest are rounding error or copies of others.
+_SMALLEST = 1e-3
+
+
+class Spread(NamedTuple):
+    """What the covariance of one flight is made of: the weights and probe values of its two ends."""
+
+    start: int
+    target: int
+    start_weights: Float[np.ndarray, " n_start"]
+    target_weights: Float[np.ndarray, " n_target"]
+    flown: Float[np.ndarray, "n_start n_probes"] | None
+    seen: Float[np.ndarray, "n_target n_probes"]
+
+
+class Whitening(NamedTuple):
+    """Y = L^-1 V r, with V the directions kept of each flight's own covariance."""
+
+    bases: tuple[Float[np.ndarray, "_ n_probes"], ...]
+    factor: Blocks
+
+    @classmethod
+    def of(cls, spreads: Sequence[Spread], share: float = 0.2) -> "Whitening":
+        """The full covariance; without flown values, each flight on its own with the spread of its target for both.
+
+        At most `share` of the effective number of points is kept as directions.
+        """
+        contributions = [_contributions(spread) for spread in spreads]
+        bases = tuple(
+            _directions(np.sum([a.T @ a for _, a in parts], axis=0), share * _effective(spread))
+            for spread, parts in zip(spreads, contributions, strict=True)
+        )
+        if any(spread.flown is None for spread in spreads):
+            return cls(bases, {(n, n): np.eye(len(basis)) for n, basis in enumerate(bases)})
+        return cls(bases, _factored(_covariance(contributions, bases), len(bases)))
+
+    def __call__(self, residuals: Sequence[np.ndarray]) -> np.ndarray:
+        """Whiten the residuals of all flights."""
+        return self.finish([basis @ r for basis, r in zip(self.bases, residuals, strict=True)])
+
+    def finish(self, rows: Sequence[np.ndarray]) -> np.ndarray:
+        """Whiten rows that are already in the flights' own directions."""
+        done: list[np.ndarray] = []
+        for i, row in enumerate(rows):
+            for j in range(i):
+                if (i, j) in self.factor:
+                    row = row - self.factor[i, j] @ done[j]
+            done.append(solve_triangular(self.factor[i, i], row, lower=True, check_finite=False))
+        return np.concatenate(done)
+
+
+def _contributions(spread: Spread) -> list[tuple[int, np.ndarray]]:
+    """(snapshot, w_i a(i)) for both ends of a flight; a missing start borrows the spread of the target."""
+    w, f = spread.target_weights, spread.seen
+    centred = f - w @ f
+    if spread.flown is None:
+        size = np.sqrt(np.sum(spread.start_weights**2) + np.sum(w**2))
+        return [(spread.target, -size * np.sqrt(w)[:, None] * centred)]
+    w0, flown = spread.start_weights, spread.flown
+    return [(spread.start, w0[:, None] * (flown - w0 @ flown)), (spread.target, -w[:, None] * centred)]
+
+
+def _effective(spread: Spread) -> float:
+    return 1.0 / max(float(np.sum(spread.start_weights**2)), float(np.sum(spread.target_weights**2)))
+
+
+def _directions(covariance: np.ndarray, most: float) -> np.ndarray:
+    """V with V C V' = I, for the directions of largest variance."""
+    variance, directions = np.linalg.eigh(covariance)
+    kept = np.flatnonzero(variance > _SMALLEST * variance[-1])[-max(1, int(most)) :]
+    return (directions[:, kept] / np.sqrt(variance[kept])).T
+
+
+def _covariance(contributions: list[list[tuple[int, np.ndarray]]], bases: tuple[np.ndarray, ...]) -> Blocks:
+    """The blocks (n, m), m <= n, that are not zero, in the kept directions."""
+    at: dict[int, list[tuple[int, np.ndarray]]] = {}
+    for n, parts in enumerate(contributions):
+        for snapshot, a in parts:
+            at.setdefault(snapshot, []).append((n, a @ bases[n].T))
+    blocks: Blocks = {}
+    for members in at.values():
+        for n, a in members:
+            for m, b in members:
+                if m <= n:
+                    blocks[n, m] = blocks.get((n, m), 0.0) + a.T @ b
+    return blocks
+
+
+def _factored(blocks: Blocks, count: int) -> Blocks:
+    """L of C = L L', row by row; a block without correlation and without fill stays absent."""
+    factor: Blocks = {}
+    for i in range(count):
+        for j in range(i + 1):
+            block = blocks.get((i, j))
+            for k in range(j):
+                if (i, k) in factor and (j, k) in factor:
+                    product = factor[i, k] @ factor[j, k].T
+                    block = -product if block is None else block - product
+            if block is None:
+                continue
+            if i == j:
+                factor[i, i] = np.linalg.cholesky(block + 1e-6 * np.eye(len(block)))
+            else:
+                factor[i, j] = solve_triangular(factor[j, j], block.T, lower=True, check_finite=False).T
+    return factor

@@ -1,0 +1,249 @@
+"""The harness of Table 1 at small sizes: its floors, its records, and that it continues where it stopped."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats
+from experiments.table1 import __main__ as command
+from experiments.table1 import records as files
+from experiments.table1.methods import METHODS
+from experiments.table1.records import FIELDS
+from experiments.table1.report import reaches_floor, standard_error, table
+from experiments.table1.scoring import DISTANCES, Case, Sizes
+
+from itofit import InputError, Persistence, known_system
+from itofit.face import Face
+from itofit.metrics import W1
+from itofit.snapshots.clouds import Snapshots
+
+# One count throughout, one object a system and no critic to train: every push of a length is compiled once.
+SMALL = Sizes(n_train=200, n_test=200, n_population=200, draws=10, critic_draws=2, population_draws=5)
+SYN3 = known_system("syn3")
+CHEAP = ("W1", "coordinate_W1", "population")
+
+
+class Truth(Face):
+    """The true process as a model, with noise of its own; refuses times from `end` on."""
+
+    method = "truth"
+
+    def __init__(self, system=None, seed=0, end=np.inf):
+        self.system = system
+        self.seed = seed
+        self.end = end
+
+    def _learn(self, snapshots, **how):
+        del snapshots, how
+
+    def _carry(self, times, n_samples, start, first):
+        del n_samples, start
+        if times[-1] >= self.end:
+            raise InputError(expected="an earlier time", found=f"{times[-1]}", hint="an earlier one")
+        begin = self.snapshots_.at(self.snapshots_.times[0]) if first is None else first
+        assert begin.time == self.snapshots_.times[0]
+        lags = [float(t) - begin.time for t in times]
+        clouds = self.system.push(jax.numpy.asarray(begin.points, dtype=float), lags, jax.random.key(self.seed))
+        return Snapshots.from_arrays([np.asarray(x) for x in clouds], times)
+
+    def _values(self):
+        return {}
+
+    def _arrays(self):
+        return {}
+
+    def _restore(self, values, arrays):
+        del values, arrays
+
+
+@pytest.fixture(autouse=True)
+def _compile_once(monkeypatch):
+    monkeypatch.setattr(command, "known_system", lambda name, dim: {("syn3", 2): SYN3}[name, dim])
+    monkeypatch.setitem(DISTANCES, "critic", W1)
+
+
+@pytest.fixture
+def fitted(monkeypatch):
+    """The list of fits made by a method `truth` that is registered for the test."""
+    made = []
+
+    def fit(system, training, seed, preset, device):
+        made.append((system.name, system.n_dims, seed, preset, device))
+        return Truth(system, seed).fit(training)
+
+    monkeypatch.setitem(METHODS, "truth", fit)
+    return made
+
+
+def call(*words):
+    return command.main([str(w) for w in words], SMALL)
+
+
+def excesses(cases, *methods):
+    """Excess and floor by time and metric, one pair a case: the mean over methods that differ in their noise only."""
+    found = {}
+    for case in cases:
+        for scores in zip(*(case.score(method(case)) for method in methods), strict=True):
+            value = np.mean([score.value for score in scores])
+            time, metric, _, floor = scores[0]
+            found.setdefault((time, metric), []).append((value - floor.mean, floor.mean))
+    return {cell: tuple(np.transpose(pairs)) for cell, pairs in found.items()}
+
+
+@pytest.mark.parametrize(("shared", "reading"), [(True, "A"), (False, "B")])
+def test_the_truth_has_no_excess(shared, reading):
+    """SCORING's law, over 12 seeds and 4 truths a seed. The bound is Student's, for all cells of a run at 1 %."""
+    system = dataclasses.replace(SYN3, shared_particles=shared)
+    cases = [Case(system, reading, seed, SMALL, CHEAP) for seed in range(12)]
+    truths = [lambda case, i=i: Truth(system, 4 * case.seed + i).fit(case.training) for i in range(4)]
+    found = excesses(cases, *truths)
+    assert {metric for _, metric in found} == set(CHEAP)
+    bound = scipy.stats.t.ppf(1.0 - 0.005 / len(found), df=len(cases) - 1)
+    for cell, (excess, _) in found.items():
+        assert abs(np.mean(excess)) <= bound * standard_error(excess), cell
+
+
+def test_persistence_does_not_reach_the_floor_where_the_law_moves():
+    cases = [Case(SYN3, "B", seed, SMALL, CHEAP) for seed in range(4)]
+    for excess, floor in excesses(cases, lambda case: Persistence().fit(case.training)).values():
+        assert not reaches_floor(excess, np.mean(floor))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_readings_share_data_and_differ_in_the_first_time(shared):
+    system = dataclasses.replace(SYN3, shared_particles=shared)
+    a, b = (Case(system, reading, 3, SMALL, CHEAP) for reading in "AB")
+    assert b.training.times.tolist() == list(system.train_times)
+    assert a.training.times.tolist() == list(system.train_times[1:])
+    np.testing.assert_array_equal(a.training.clouds[0], b.training.clouds[1])
+    np.testing.assert_array_equal(a.tests.at(0.5).points, b.tests.at(0.5).points)
+    assert (a.start.time, b.start.time) == (system.train_times[1], 0.0)
+    assert b.times == list(system.test_times)
+    assert a.times == [t for t in system.test_times if t > a.start.time]
+    assert not set(map(tuple, a.training.clouds[0])) & set(map(tuple, a.start.points))
+
+
+def test_records_are_those_of_the_contract(fitted, tmp_path, capsys):
+    path = tmp_path / "out.json"
+    assert call("--system", "syn3", "--method", "truth", "midpoint", "--seeds", 1, "--json", path) == 0
+    records = json.loads(path.read_text())
+    assert fitted == [("syn3", 2, 0, "default", "auto")]
+    assert all(tuple(r) == FIELDS for r in records)
+    assert len(records) == 2 * 3 * 5
+    assert {(r["step"], r["time"], r["paper"]) for r in records} == {(10, 0.1, None), (30, 0.3, 0.08), (50, 0.5, 0.12)}
+    for r in records:
+        beyond = r["method"] == "midpoint" and r["step"] > 20
+        assert (r["value"] is None) == (r["excess"] is None) == beyond
+        assert beyond or r["excess"] == pytest.approx(r["value"] - r["floor"])
+    floors = {method: [r["floor"] for r in records if r["method"] == method] for method in ("truth", "midpoint")}
+    assert floors["truth"] == floors["midpoint"]
+    out, err = capsys.readouterr()
+    assert "no forecast" in out
+    assert len(err.splitlines()) == 2
+
+
+def test_a_second_call_fits_only_what_is_missing(fitted, tmp_path):
+    ask = ("--system", "syn3", "--method", "truth", "--metrics", "coordinate_W1", "--json", tmp_path / "out.json")
+    call(*ask, "--seeds", 2)
+    before = (tmp_path / "out.json").read_text()
+    call(*ask, "--seeds", 2)
+    assert [seed for _, _, seed, _, _ in fitted] == [0, 1]
+    assert (tmp_path / "out.json").read_text() == before
+    call(*ask, "--seeds", 3)
+    assert [seed for _, _, seed, _, _ in fitted] == [0, 1, 2]
+    call(*ask[:-3], "W1", *ask[-2:], "--seeds", 1)
+    records = json.loads((tmp_path / "out.json").read_text())
+    assert len(fitted) == 4
+    assert sorted((r["seed"], r["metric"]) for r in records if r["step"] == 50) == [
+        (0, "W1"), (0, "coordinate_W1"), (1, "coordinate_W1"), (2, "coordinate_W1"),
+    ]  # fmt: skip
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "out.json"
+    files.write_records(path, [{"seed": 0}])
+
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files.os, "replace", fail)
+    with pytest.raises(KeyboardInterrupt):
+        files.write_records(path, [{"seed": 1}])
+    assert json.loads(path.read_text()) == [{"seed": 0}]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_method_that_cannot_be_fitted_is_passed_over(fitted, monkeypatch, tmp_path, capsys):
+    def fail(*_):
+        raise NotImplementedError("not yet")
+
+    monkeypatch.setitem(METHODS, "later", fail)
+    path = tmp_path / "out.json"
+    ask = ("--system", "syn3", "--method", "later", "truth", "--metrics", "sliced_W1", "--seeds", 1, "--json", path)
+    assert call(*ask) == 1
+    assert {r["method"] for r in json.loads(path.read_text())} == {"truth"}
+    assert "not fitted: not yet" in capsys.readouterr().err
+
+
+def test_a_model_that_refuses_late_times_is_scored_at_the_others():
+    case = Case(SYN3, "B", 0, SMALL, CHEAP)
+    found = case.score(Truth(SYN3, end=0.4).fit(case.training))
+    assert all((score.value is None) == (score.time == 0.5) for score in found)
+
+
+def record(method, seed, metric, value, **more):
+    """A record at Syn-1 x50 with floor 1, whose standard error comes from the values given."""
+    cell = {"system": "syn1", "dim": 2, "step": 50, "time": 0.5, "preset": "default", "reading": "B"}
+    about = {"floor": 1.0, "floor_sd": 0.1, "paper": 0.05, "seconds": 2.0, "device": "cpu"}
+    excess = None if value is None else value - 1.0
+    return {**cell, "method": method, "seed": seed, "metric": metric, "value": value, "excess": excess, **about, **more}
+
+
+def test_the_table_gives_verdicts_and_ratios(tmp_path, capsys):
+    values = {"moments": (1.00, 1.04), "oracle": (1.029, 1.029), "persistence": (4.0, 4.0), "midpoint": (2.0, None)}
+    records = [
+        record(method, seed, metric, value)
+        for method, pair in values.items()
+        for seed, value in enumerate(pair)
+        for metric in ("coordinate_W1", "population")
+    ]
+    (tmp_path / "out.json").write_text(json.dumps(records))
+    assert call("--print", tmp_path / "out.json") == 0
+    printed = capsys.readouterr().out
+    assert printed.strip() == table(records)
+    lines = {line.split()[3]: line for line in printed.splitlines()[1:5]}
+    assert "+0.0200 +- 0.0200  reaches the floor" in lines["moments"]
+    assert lines["moments"].split("(1.0000-1.0400)")[1].split() == ["1.0000", "0.99", "3.92", "0.05", "2.0"]
+    assert "reaches the floor" in lines["oracle"]
+    assert "above the floor" in lines["persistence"]
+    assert "no forecast on 1 of 2 seeds  2.0000 (2.0000-2.0000) on 1 of 2 seeds" in lines["midpoint"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--system", "syn4"], "syn4"),
+        (["--system", "syn1", "--method", "magic"], "magic"),
+        (["--system", "syn1", "--dim", "3"], "3 is odd"),
+        (["--system", "syn1", "--seeds", "0"], "'0' is not a whole number"),
+        (["--system", "syn1", "--json", "no/such/folder/out.json"], "no folder"),
+        (["--all", "--dim", "2"], "leave out"),
+        (["--seeds", "2"], "give --system"),
+        (["--print", "no-such-file.json"], "no-such-file.json"),
+    ],
+)
+def test_wrong_arguments_are_refused(words, message, capsys):
+    with pytest.raises(SystemExit) as caught:
+        call(*words)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_foreign_file_is_refused(tmp_path, capsys):
+    for text in ("[", "{}", '[{"seed": 1}]'):
+        (tmp_path / "out.json").write_text(text)
+        with pytest.raises(SystemExit):
+            call("--print", tmp_path / "out.json")
+        assert "out.json is not" in capsys.readouterr().err
