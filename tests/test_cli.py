@@ -35,7 +35,20 @@ def files(tmp_path_factory):
     system = known_system("ou")
     write_snapshots(system.observe(40, [0.0, 0.3, 1.0], key=jax.random.key(0)), folder / "data.npz")
     write_snapshots(system.observe(40, [0.0, 0.6], key=jax.random.key(1)), folder / "held_out.csv")
-    words = ["fit", "data.npz", "--sigma", "0.7", "--dt", "0.1", "--n-iter", "2", "--out", "run", "--method", "adversarial"]
+    words = [
+        "fit",
+        "data.npz",
+        "--sigma",
+        "0.7",
+        "--dt",
+        "0.1",
+        "--n-iter",
+        "2",
+        "--out",
+        "run",
+        "--method",
+        "adversarial",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "itofit.cli", *words], cwd=folder, capture_output=True, text=True, check=False
     )

@@ -46,7 +46,8 @@ _ADVERSARIAL_ONLY = (
 _MOMENTS_FIELDS = {field.name for field in dataclasses.fields(MomentsOptions)}
 _ADVERSARIAL_FIELDS = {field.name for field in dataclasses.fields(AdversarialOptions)}
 _MOST_REFINEMENTS = 2
-_TOO_MUCH_MISFIT = 2.0
+# Chi-squared by degree of freedom that draws a warning, besides four standard deviations of its own noise.
+_TOO_MUCH_MISFIT = 1.5
 _FEWEST_TO_SPLIT = 20
 
 
@@ -128,7 +129,8 @@ class FokkerPlanckProcess(Face):
         """Fit to `Snapshots`, or to points `X` with one time per row `t`.
 
         `checkpoint` names a folder in which an adversarial run is saved as it goes; with `resume` a run saved there by
-        the same call continues bit for bit. `listeners` are called with a `Progress` after every block of iterations.
+        the same call continues bit for bit (the moments solver keeps none and begins again). `listeners` are called
+        with a `Progress` after every block of iterations.
         """
         return self._fit(X, t, checkpoint=checkpoint, resume=resume, listeners=listeners)
 
@@ -281,7 +283,9 @@ class FokkerPlanckProcess(Face):
     def _warn(self) -> None:
         if not self.outcome_.is_good:
             warnings.warn(f"the fit {self.outcome_.value}", FitWarning, stacklevel=5)
-        if self.evidence_ is not None and self.evidence_.misfit > _TOO_MUCH_MISFIT:
+        if self.evidence_ is not None and self.evidence_.misfit > _TOO_MUCH_MISFIT + 4.0 / np.sqrt(
+            self.evidence_.n_free
+        ):
             warnings.warn(
                 f"chi-squared is {self.evidence_.misfit:.1f} times its degrees of freedom: no drift of this dictionary "
                 "with this sigma explains the snapshots; look at sigma, at a drift that changes with time, or give a "

@@ -12,7 +12,7 @@ from itofit.simulate.systems import known_system
 from itofit.snapshots.files import write_snapshots
 
 
-def run_demo(out: Path, n_iter: int, say: Callable[[str], None]) -> None:
+def run_demo(out: Path, say: Callable[[str], None]) -> None:
     """Simulate, fit, score, save and draw."""
     began = time.perf_counter()
     system = known_system("syn3")
@@ -21,8 +21,8 @@ def run_demo(out: Path, n_iter: int, say: Callable[[str], None]) -> None:
     held_out = system.observe(800, [0.0, *system.test_times], key=k_test)
     say(f"Syn-3, a noisy van der Pol oscillator. Training: {training}")
     say(f"Nobody is followed: rows are shuffled at every time. Device: {jax.devices()[0].device_kind}.")
-    model = FokkerPlanckProcess(sigma=1.0, dt=system.dt, n_iter=n_iter, random_state=0, verbose=True).fit(training)
-    say(f"{model.outcome_.value} ({model.n_iter_} iterations, {model.seconds_:.0f} s)\n")
+    model = FokkerPlanckProcess(1.0, dt=system.dt, solver="moments", random_state=0, verbose=True).fit(training)
+    say(f"{model.outcome_.value} ({model.n_iter_} Gauss-Newton steps, {model.seconds_:.0f} s)\n")
     say("Forecasts from the held-out start cloud. t = 0.1 lies between snapshots, 0.3 and 0.5 beyond the last (0.2):")
     say(str(model.scorecard(held_out, truth=system)))
     out.mkdir(parents=True, exist_ok=True)

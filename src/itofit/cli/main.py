@@ -161,10 +161,9 @@ def simulate(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for run, data and picture.")] = Path("demo"),
-    n_iter: Annotated[int, typer.Option(help="Iteration budget.")] = 1200,
 ) -> None:
     """Fit the paper's van der Pol oscillator (Syn-3), score it against its floors and draw it."""
-    run_demo(out, n_iter, say=_say)
+    run_demo(out, say=_say)
 
 
 def load_run(path: Path) -> Face:

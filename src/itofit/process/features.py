@@ -24,6 +24,9 @@ from itofit.process.monomials import Monomials
 
 Point = Float[Array, " n_dims"]
 
+# From here on pairs of coordinates are too many to be features of their own.
+MANY_DIMS = 16
+
 
 class AbstractFeatures(eqx.Module):
     """A dictionary phi of one state that knows the slope of a drift made of it."""
@@ -182,7 +185,9 @@ def affine(n_dims: int) -> Dictionary:
 
 
 def polynomials(n_dims: int, low: np.ndarray, high: np.ndarray) -> Dictionary:
-    """Products of two coordinates and cubes; in few dimensions all cubics. Frozen outside the box."""
+    """Products of two coordinates and cubes; all cubics in few dimensions, only powers in many."""
+    if n_dims > MANY_DIMS:
+        return monomials([(a,) * power for power in (2, 3) for a in range(n_dims)], low, high)
     terms = list(combinations_with_replacement(range(n_dims), 2))
     cubes = [(a, a, a) for a in range(n_dims)]
     terms += list(combinations_with_replacement(range(n_dims), 3)) if n_dims <= 4 else cubes

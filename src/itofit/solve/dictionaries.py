@@ -82,16 +82,16 @@ def _user_dictionary(function: Any, snapshots: Snapshots, scaling: Scaling) -> D
     states = jnp.asarray(scaling.restore(np.concatenate(snapshots.clouds)), dtype=float)
     try:
         values = np.asarray(jax.vmap(lambda x: jnp.atleast_1d(function(x)))(states), dtype=np.float64)
-    except (TypeError, ValueError, IndexError) as error:
+    except (TypeError, ValueError, IndexError, AttributeError, KeyError) as error:
         raise InputError(
             expected="dictionary to be a jax function of one state that returns a vector of features",
             found=f"{type(error).__name__}: {str(error).splitlines()[0]}",
             hint="dictionary=lambda x: jnp.stack([1.0, x[0], x[1], x[0] ** 3])",
         ) from None
-    if values.ndim != 2 or not np.all(np.isfinite(values)):
+    if values.ndim != 2 or values.shape[1] == 0 or not np.all(np.isfinite(values)):
         raise InputError(
             expected="dictionary to return finite features, one vector a state",
-            found=f"shape {values.shape[1:]}" if values.ndim != 2 else "values that are not finite on the snapshots",
+            found=f"shape {values.shape[1:]}, finite on the snapshots: {bool(np.all(np.isfinite(values)))}",
             hint="dictionary=lambda x: jnp.stack([1.0, x[0], x[1], x[0] ** 3])",
         )
     size = np.sqrt(np.mean(values**2, axis=0))

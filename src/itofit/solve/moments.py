@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 
 from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.drift import FeatureDrift
-from itofit.process.features import Dictionary, joined
+from itofit.process.features import MANY_DIMS, Dictionary, joined
 from itofit.process.ito import ItoProcess
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshots
@@ -34,12 +34,20 @@ from itofit.solve.options import MomentsOptions
 from itofit.solve.outcome import Outcome
 from itofit.solve.relevance import GONE, Posterior, Prior, pruned, relevances
 from itofit.solve.whitening import Spread, Whitening
-from itofit.weak.fixed_probes import AbstractProbes, CosineProbes, JoinedProbes, MomentProbes, random_frequencies
+from itofit.weak.fixed_probes import (
+    AbstractProbes,
+    CosineProbes,
+    JoinedProbes,
+    MomentProbes,
+    moment_pairs,
+    random_frequencies,
+)
 
 # Smallest and first damping of a step, and how often it may be raised tenfold.
 _DAMPING = (1e-8, 1e-2)
 _MOST_TRIES = 10
 _N_SHAPE, _N_POLISH = 7, 20
+_MOST_PRODUCTS = 200
 # Steps a fit usually takes, for the progress bar.
 _USUAL = 35
 _SMALL_DECREASE = 1e-3
@@ -170,7 +178,12 @@ class Evidence:
     @property
     def misfit(self) -> float:
         """Chi-squared by degree of freedom: about 1 for a model that fits, less where snapshots share particles."""
-        return float(np.sum(self.chi2) / max(1.0, float(np.sum(self.n_rows)) - float(self.n_determined)))
+        return float(np.sum(self.chi2)) / self.n_free
+
+    @property
+    def n_free(self) -> float:
+        """Degrees of freedom: residuals minus the coefficients they determine."""
+        return max(1.0, float(np.sum(self.n_rows)) - float(self.n_determined))
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,6 +290,12 @@ class _Task:
         speed = 3.0 / float(self.mesh.times[-1] - self.mesh.times[0])
         return Residual.between(self.snapshots, self.diffusion, flights, probes, dictionary, speed, n_jacobian)
 
+    def threshold(self, dictionary: Dictionary) -> Float[np.ndarray, " n_groups"]:
+        """The log Bayes factor every (group, output) must have, in the order of `Prior.over`."""
+        n_dims, n_groups = self.snapshots.n_dims, len(dictionary.groups)
+        kinds = [group.kind for group in dictionary.groups if group.kind != "constant"]
+        return np.repeat([self.options.threshold_for(kind, n_dims, n_groups) for kind in kinds], n_dims)
+
     def _probes(self, target: int, cosines: bool) -> AbstractProbes:
         x, w = self.snapshots.clouds[target], self.snapshots.weights[target]
         mean = w @ x
@@ -285,22 +304,22 @@ class _Task:
             jnp.asarray(mean, dtype=float),
             jnp.asarray(np.maximum(sd, 1e-6 * sd.max() + 1e-12), dtype=float),
         )
+        n_dims, rng = self.snapshots.n_dims, np.random.default_rng(self.seed)
+        moments = MomentProbes(centre, width, moment_pairs(n_dims, _MOST_PRODUCTS, rng))
         if not cosines:
-            return MomentProbes(centre, width)
-        omega, phase = random_frequencies(
-            self.snapshots.n_dims, *self.options.probes_for(self.snapshots.n_dims), np.random.default_rng(self.seed)
-        )
+            return moments
+        omega, phase = random_frequencies(n_dims, *self.options.probes_for(n_dims), rng)
         cosine = CosineProbes(centre, width, jnp.asarray(omega, dtype=float), jnp.asarray(phase, dtype=float))
-        return JoinedProbes((MomentProbes(centre, width), cosine))
+        return JoinedProbes((moments, cosine))
 
 
 def _aim(task: _Task, dictionary: Dictionary, run: _Run) -> tuple[Residual, State]:
     """Means and covariances under a falling temperature; the prior is weak and stays as it is."""
-    residual = task.residual(dictionary, 1, 10**9, cosines=False)
+    residual = task.residual(dictionary, 1, 1200, cosines=False)
     n_dims = task.snapshots.n_dims
     state = State(np.zeros(dictionary.n_features * n_dims), Prior.over(dictionary.groups, n_dims))
     run.residual, run.state = residual, state
-    whitening = Whitening.of(residual.spreads(None), share=1.0)
+    whitening = Whitening.of(residual.spreads(None), task.options.share)
     for temperature in _ladder(whitening(residual(state.v))):
         state = replace(state, damping=_DAMPING[1])
         for _ in range(8):
@@ -316,18 +335,18 @@ def _aim(task: _Task, dictionary: Dictionary, run: _Run) -> tuple[Residual, Stat
 def _shape(task: _Task, known: Dictionary, more: Dictionary, state: State, run: _Run) -> tuple[Residual, State]:
     """Add features to those known, let the evidence weigh all groups, and keep those it asks for."""
     n_dims, dictionary = task.snapshots.n_dims, joined([known, more])
-    residual = task.residual(dictionary, 2, 1200, cosines=True)
+    residual = task.residual(dictionary, 2, 1200 if n_dims <= MANY_DIMS else 500, cosines=True)
     v = np.concatenate([state.v, np.zeros(more.n_features * n_dims)])
     state = State(v, state.prior.joined(Prior.over(more.groups, n_dims)))
     run.residual, run.state = residual, state
-    threshold = task.options.threshold_for(len(dictionary.groups))
+    threshold = task.threshold(dictionary)
     for i in range(_N_SHAPE):
+        if run.spent:
+            break
         whitening = Whitening.of(residual.spreads(state.v), task.options.share)
         n_updates, last = 0 if i < 2 else 3, i == _N_SHAPE - 1
         moved, _ = _step(residual, whitening, state, 1.0, 1, run, n_updates, threshold if last else None)
         state = moved or replace(state, damping=_DAMPING[1])
-        if run.spent:
-            break
     return _kept(residual, state)
 
 
@@ -335,18 +354,18 @@ def _polish(task: _Task, dictionary: Dictionary, state: State, run: _Run) -> tup
     """The kept groups with all noise draws and the full covariance, until a step gains nothing."""
     residual = task.residual(dictionary, task.options.n_draws, 10**9, cosines=True)
     run.residual, run.state = residual, state
-    threshold = task.options.threshold_for(len(dictionary.groups))
+    threshold = task.threshold(dictionary)
     outcome, quiet = Outcome.budget, 0
     whitening = Whitening.of(residual.spreads(state.v), task.options.share)
     for i in range(_N_POLISH):
+        if run.spent:
+            break
         n_updates = 3 if i < 8 else 0
         moved, decrease = _step(residual, whitening, state, 1.0, 2, run, n_updates, threshold if i in (2, 5) else None)
         state = moved or replace(state, damping=_DAMPING[1])
         quiet = quiet + 1 if decrease < _SMALL_DECREASE else 0
         if i > 5 and quiet >= 2:
             outcome = Outcome.converged
-            break
-        if run.spent:
             break
         if i < 6:
             whitening = Whitening.of(residual.spreads(state.v), task.options.share)
@@ -362,7 +381,7 @@ def _step(
     phase: int,
     run: _Run,
     n_updates: int = 0,
-    threshold: float | None = None,
+    threshold: np.ndarray | None = None,
 ) -> tuple[State | None, float]:
     """One damped Gauss-Newton step, after evidence updates on the same linearisation.
 
@@ -434,7 +453,6 @@ def _kept(residual: Residual, state: State) -> tuple[Residual, State]:
 
 
 def _evidence(residual: Residual, state: State, whitening: Whitening) -> Evidence:
-    whitening = Whitening.of(residual.spreads(state.v)) if whitening is None else whitening
     y, J = whitening(residual(state.v)), residual.jacobian(state.v, whitening)
     alive = state.prior.alive
     posterior = Posterior(J[:, alive], state.prior.diagonal[alive])

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from itofit.errors import InputError
+from itofit.process.features import MANY_DIMS
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "anchor": ("initial", "previous"),
@@ -132,7 +133,8 @@ class MomentsOptions:
     - `polynomials`: whether products of two coordinates and cubes are features.
     - `n_draws`: how often each start point is simulated with fresh noise in the last phase.
     - `share`: of the points of a snapshot, as the largest number of residual directions.
-    - `threshold`: log Bayes factor below which a group of features leaves; None takes the log of their number.
+    - `threshold`: log Bayes factor below which a group of features leaves; None takes the log of the number of groups
+      (for a linear term, of coordinates): the odds of one in so many.
     - `n_iter`: budget of Gauss-Newton steps over all phases.
     - `dictionary`: a function of one state in the user's units that returns features, instead of all of the above.
     """
@@ -159,8 +161,14 @@ class MomentsOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InputError(expected=f"{name} to be a whole number from 1 on", found=f"{value!r}", hint="6")
-        if not 0.0 < self.share <= 1.0:
+        for name in ("n_single", "n_pair", "n_all"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+                raise InputError(expected=f"{name} to be a whole number from 0 on", found=f"{value!r}", hint="16")
+        if not isinstance(self.share, float) or not 0.0 < self.share <= 1.0:
             raise InputError(expected="share above 0 and at most 1", found=f"{self.share!r}", hint="0.2")
+        if self.threshold is not None and not isinstance(self.threshold, int | float):
+            raise InputError(expected="threshold to be a number", found=f"{self.threshold!r}", hint="leave it out")
 
     def override(self, **changes: Any) -> "MomentsOptions":
         """The same options with some replaced; unknown names are refused."""
@@ -170,17 +178,23 @@ class MomentsOptions:
         """Tanh features of each coordinate, of each pair and of all coordinates."""
         pairs = max(1, n_dims * (n_dims - 1) // 2)
         chosen = (_within(96 // n_dims, 8, 32), _within(192 // pairs, 3, 64), 16 if n_dims > 2 else 0)
+        if n_dims > MANY_DIMS:
+            chosen = (0, 0, 16)
         given = (self.n_single, self.n_pair, self.n_all)
         return tuple(c if g is None else g for c, g in zip(chosen, given, strict=True))  # pyright: ignore
 
     def probes_for(self, n_dims: int) -> tuple[int, int, int]:
         """Cosines of each coordinate, of each pair and of all coordinates."""
+        if n_dims > MANY_DIMS:
+            return (6, 0, 400)
         pairs = max(1, n_dims * (n_dims - 1) // 2)
         return (24 if n_dims <= 2 else 16, _within(400 // pairs, 8, 48), 200 if n_dims > 2 else 0)
 
-    def threshold_for(self, n_groups: int) -> float:
+    def threshold_for(self, kind: str, n_dims: int, n_groups: int) -> float:
         """The log Bayes factor a group must have to stay."""
-        return math.log(n_groups) if self.threshold is None else self.threshold
+        if self.threshold is not None:
+            return self.threshold
+        return math.log(max(2, n_dims if kind == "linear" else n_groups))
 
 
 def _replaced(options, changes: dict[str, Any]):

@@ -13,7 +13,7 @@ class Outcome(enum.Enum):
 
     converged = "converged: nothing improves the fit any further"
     budget = "stopped at the iteration budget before a plateau; a larger n_iter may still improve the fit"
-    interrupted = "interrupted; the best state so far was kept, resume continues from the checkpoint"
+    interrupted = "interrupted; the best state so far was kept, resume continues from a checkpoint where there is one"
     diverged = (
         "diverged: simulated points left the data's range by a factor of 1000 and the best state before that was "
         "kept; lower the learning rate, shorten dt, or use anchor='previous'"

@@ -169,13 +169,13 @@ def relevances(jacobian: np.ndarray, b: np.ndarray, prior: Prior, n_updates: int
     return prior
 
 
-def pruned(jacobian: np.ndarray, b: np.ndarray, prior: Prior, threshold: float) -> Prior:
-    """Take the groups of least evidence out, a quarter of those below the threshold at a time, until none is."""
+def pruned(jacobian: np.ndarray, b: np.ndarray, prior: Prior, threshold: Float[np.ndarray, " n_groups"]) -> Prior:
+    """Take the groups of least evidence out, a quarter of those below their threshold at a time, until none is."""
     while True:
         alive = prior.alive
         posterior = Posterior(jacobian[:, alive], prior.diagonal[alive])
         factors = posterior.bayes_factors(b, prior.group[alive])
-        low = sorted((value, g) for g, value in factors.items() if value < threshold)
+        low = sorted((value - threshold[g], g) for g, value in factors.items() if value < threshold[g])
         if not low:
             return prior
         prior = prior.without([g for _, g in low[: max(1, len(low) // 4)]])

@@ -18,6 +18,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import solve_triangular
 
+from itofit.errors import InputError
+
 Blocks = dict[tuple[int, int], np.ndarray]
 
 # Directions whose variance is below this share of the largest are rounding error or copies of others.
@@ -89,6 +91,12 @@ def _effective(spread: Spread) -> float:
 def _directions(covariance: np.ndarray, most: float) -> np.ndarray:
     """V with V C V' = I, for the directions of largest variance."""
     variance, directions = np.linalg.eigh(covariance)
+    if not variance[-1] > 0.0:
+        raise InputError(
+            expected="every snapshot after the first to have some spread",
+            found="a snapshot whose points are all the same",
+            hint="drop it, or look for a column that was filled with one value",
+        )
     kept = np.flatnonzero(variance > _SMALLEST * variance[-1])[-max(1, int(most)) :]
     return (directions[:, kept] / np.sqrt(variance[kept])).T
 

@@ -26,14 +26,15 @@ class AbstractProbes(eqx.Module):
 
 
 class MomentProbes(AbstractProbes):
-    """Means and covariances: z_a and z_a z_b."""
+    """Means and covariances: z_a and z_a z_b for the pairs (a, b)."""
 
     centre: Point
     width: Point
+    pairs: tuple[tuple[int, int], ...] = eqx.field(static=True)
 
     def __call__(self, x: Point) -> Float[Array, " n_probes"]:
         z = (x - self.centre) / self.width
-        rows, columns = np.triu_indices(len(z))
+        rows, columns = np.asarray(self.pairs, dtype=int).reshape(-1, 2).T
         return jnp.concatenate([z, z[rows] * z[columns]])
 
 
@@ -56,6 +57,15 @@ class JoinedProbes(AbstractProbes):
 
     def __call__(self, x: Point) -> Float[Array, " n_probes"]:
         return jnp.concatenate([part(x) for part in self.parts])
+
+
+def moment_pairs(n_dims: int, most: int, rng: np.random.Generator) -> tuple[tuple[int, int], ...]:
+    """Every square and every product of two coordinates; of the products a random choice where they are too many."""
+    squares = [(a, a) for a in range(n_dims)]
+    products = list(combinations(range(n_dims), 2))
+    if len(products) > most:
+        products = [products[i] for i in sorted(rng.choice(len(products), most, replace=False))]
+    return tuple(squares + products)
 
 
 def random_frequencies(

@@ -1,0 +1,93 @@
+"""Sensitivities of Euler chains equal automatic differentiation of a loop written independently."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from itofit.process.diffusion import ConstantDiffusion, FunctionDiffusion
+from itofit.process.drift import FeatureDrift
+from itofit.process.features import affine, joined, polynomials, ridges
+from itofit.process.ito import ItoProcess
+from itofit.simulate.sensitivity import BLOCK, chain_ends, chain_sensitivities
+
+N_STEPS = BLOCK + 7
+
+
+def constant(n_dims):
+    return ConstantDiffusion(0.4 * jnp.eye(n_dims) + 0.1 * jnp.ones((n_dims, n_dims)))
+
+
+def state_dependent(n_dims):
+    """A full matrix that is not symmetric and depends on all coordinates."""
+    return FunctionDiffusion(lambda x: 0.4 * jnp.eye(n_dims) + 0.2 * jnp.outer(jnp.sin(x), jnp.cos(x[::-1])))
+
+
+def problem(n_dims, n=5):
+    """Features, coefficients, start, unequal steps filled up with zeros to whole blocks, and noise there too."""
+    rng = np.random.default_rng(n_dims)
+    box = np.full(n_dims, 2.0)
+    features = joined([affine(n_dims), polynomials(n_dims, -box, box), ridges(n_dims, [(0,)], 2, rng)])
+    W = 0.5 * rng.standard_normal((features.n_features, n_dims)) / np.sqrt(features.n_features)
+    steps = np.zeros(3 * BLOCK)
+    steps[:N_STEPS] = rng.uniform(0.005, 0.06, N_STEPS)
+    # Where steps have no length the noise must not count, so it is not zero there.
+    noise = rng.standard_normal((3 * BLOCK, n, n_dims))
+    arrays = (jnp.asarray(a, dtype=float) for a in (W, rng.standard_normal((n, n_dims)), steps, noise))
+    return (features.features, *arrays)
+
+
+def plain_end(features, diffusion, W, x, steps, noise):
+    """One chain over the steps that count, none of the package's stepping code in it."""
+
+    def step(x, h_and_z):
+        h, z = h_and_z
+        return x + h * (W.T @ features(x)) + jnp.sqrt(h) * (diffusion(x) @ z), None
+
+    return jax.lax.scan(step, x, (steps[:N_STEPS], noise[:N_STEPS]))[0]
+
+
+@pytest.mark.parametrize(("n_dims", "make"), [(1, state_dependent), (2, constant), (2, state_dependent), (5, constant)])
+def test_sensitivities_are_the_derivative_of_a_plain_loop(n_dims, make):
+    features, W, start, steps, noise = problem(n_dims)
+    diffusion = make(n_dims)
+
+    def end_of_all(W):
+        return jax.vmap(lambda x, z: plain_end(features, diffusion, W, x, steps, z))(start, jnp.moveaxis(noise, 1, 0))
+
+    end, moved = chain_sensitivities(features, W, diffusion, start, steps, noise, jnp.asarray(2))
+    wanted_end, wanted = jax.jit(lambda W: (end_of_all(W), jax.jacfwd(end_of_all)(W)))(W)
+    assert moved.shape == (*start.shape, n_dims, len(W))
+    # Single precision over 27 steps: relative errors of some 1e-6 of the largest entry.
+    np.testing.assert_allclose(end, wanted_end, rtol=1e-5, atol=1e-5)
+    wanted = np.swapaxes(np.asarray(wanted), -1, -2)  # [particle, i, feature, output] to [particle, i, output, feature]
+    np.testing.assert_allclose(moved, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_ends_are_those_of_a_plain_loop():
+    features, W, start, steps, noise = problem(2)
+    process = ItoProcess(FeatureDrift(features, W), state_dependent(2))
+    found = chain_ends(process, start, steps, noise, jnp.asarray(N_STEPS))
+    x = start
+    phi, S = jax.jit(jax.vmap(features)), jax.jit(jax.vmap(process.diffusion))
+    for h, z in zip(np.asarray(steps)[:N_STEPS], np.asarray(noise)[:N_STEPS], strict=True):
+        x = np.asarray(x + h * np.asarray(phi(x)) @ np.asarray(W) + np.sqrt(h) * np.einsum("nij,nj->ni", S(x), z))
+    np.testing.assert_allclose(found, x, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(chain_ends(process, start, steps, noise, jnp.asarray(0)), start)
+
+
+def test_a_linear_drift_without_noise_has_a_closed_form():
+    """X_K = (1 + a h)^K x0 for the drift a x, so dX_K / da = K h (1 + a h)^(K-1) x0; for b, the geometric sum."""
+    a, b, h, K = -0.7, 0.3, 0.05, BLOCK
+    W, steps, noise = jnp.asarray([[b], [a]]), jnp.full(K, h), jnp.zeros((K, 2, 1))
+    start = jnp.asarray([[1.0], [-2.0]])
+    end, moved = chain_sensitivities(
+        affine(1).features, W, ConstantDiffusion(jnp.ones((1, 1))), start, steps, noise, jnp.asarray(1)
+    )
+    q, x0 = 1.0 + a * h, np.asarray(start)[:, 0]
+    geometric = (q**K - 1.0) / (q - 1.0)
+    fixed = -b / a
+    np.testing.assert_allclose(end[:, 0], fixed + q**K * (x0 - fixed), rtol=1e-5)
+    np.testing.assert_allclose(moved[:, 0, 0, 0], np.full(2, h * geometric), rtol=1e-5)
+    slope = K * h * q ** (K - 1) * (x0 - fixed) + (b / a**2) * (1.0 - q**K)
+    np.testing.assert_allclose(moved[:, 0, 0, 1], slope, rtol=1e-5)
