@@ -48,8 +48,9 @@ def chain_sensitivities(
     steps: Float[Array, " n_steps"],
     noise: Float[Array, "n_steps n n_dims"],
     n_blocks: Int[Array, ""],
+    block: int = BLOCK,
 ) -> tuple[Float[Array, "n n_dims"], Float[Array, "n n_dims n_outputs n_features"]]:
-    """The chain after `n_blocks` blocks of steps, and dX_K / dW per unit of speed: `[particle, i, o, f]`."""
+    """The chain after `n_blocks` blocks of `block` steps, and dX_K / dW per unit of speed: `[particle, i, o, f]`."""
     process = ItoProcess(FeatureDrift(features, coefficients), diffusion)
     one_step = jax.vmap(process.euler_step, in_axes=(0, None, 0))
     n, n_dims = start.shape
@@ -66,15 +67,15 @@ def chain_sensitivities(
         x, nodes = carry
         return one_step(x, steps[k], noise[k]), nodes.at[k].set(x)
 
-    end, nodes = jax.lax.fori_loop(0, n_blocks * BLOCK, forward, (start, jnp.zeros_like(noise)))
+    end, nodes = jax.lax.fori_loop(0, n_blocks * block, forward, (start, jnp.zeros_like(noise)))
 
     def backward(i, carry):
         flow, total = carry
-        at = (n_blocks - 1 - i) * BLOCK
-        x, h, z = (jax.lax.dynamic_slice_in_dim(a, at, BLOCK) for a in (nodes, steps, noise))
+        at = (n_blocks - 1 - i) * block
+        x, h, z = (jax.lax.dynamic_slice_in_dim(a, at, block) for a in (nodes, steps, noise))
         slopes = jax.vmap(jax.vmap(one_slope, in_axes=(0, None, 0)))(x, h, z)
         flow, flows = jax.lax.scan(lambda m, s: (_times(m, s), m), flow, slopes, reverse=True)
-        weighted = jnp.moveaxis(flows * h[:, None, None, None], 1, 0).reshape(n, BLOCK, n_dims * n_dims)
+        weighted = jnp.moveaxis(flows * h[:, None, None, None], 1, 0).reshape(n, block, n_dims * n_dims)
         phi = jnp.moveaxis(jax.vmap(jax.vmap(features))(x), 1, 0)
         return flow, total + jnp.einsum("nbi,nbf->nif", weighted, phi)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from itofit.errors import InputError
 from itofit.process.features import (
+    MANY_DIMS,
     Dictionary,
     FunctionFeatures,
     Group,
@@ -62,7 +63,8 @@ def library_for(snapshots: Snapshots, scaling: Scaling, options: MomentsOptions,
         return Library(_user_dictionary(options.dictionary, snapshots, scaling), None, (0, 0), n_dims, seed)
     rng = np.random.default_rng([seed, 1])
     n_single, n_pair, n_all = options.features_for(n_dims)
-    parts = [polynomials(n_dims, *_box(snapshots))] if options.polynomials else []
+    powers = n_dims <= MANY_DIMS if options.polynomials is None else options.polynomials
+    parts = [polynomials(n_dims, *_box(snapshots))] if powers else []
     parts += [ridges(n_dims, [(a,) for a in range(n_dims)], n_single, rng)] if n_single else []
     parts += [ridges(n_dims, pairs(n_dims), n_pair, rng)] if n_pair and n_dims > 1 else []
     parts += [ridges(n_dims, [tuple(range(n_dims))], n_all, rng)] if n_all and n_dims > 2 else []

@@ -32,7 +32,7 @@ class Flight:
     """Chains from the snapshot `start` to the snapshot `target`.
 
     - `weights`: of the start points.
-    - `steps`: filled up with zeros to whole blocks, of which `n_blocks` count.
+    - `steps`: filled up with zeros to whole blocks of `block`; `n_steps` count.
     - `starts`, `noise`: the chunks; the last is filled up with points that count nothing.
     """
 
@@ -42,6 +42,7 @@ class Flight:
     n_draws: int
     steps: Float[Array, " n_steps"]
     n_steps: int
+    block: int
     starts: tuple[Float[Array, "chunk n_dims"], ...]
     noise: tuple[Float[Array, "n_steps chunk n_dims"], ...]
 
@@ -79,8 +80,8 @@ class Flight:
         self, features: AbstractFeatures, coefficients: Array, diffusion: AbstractDiffusion, start: Array, noise: Array
     ) -> tuple[Array, Array]:
         """Where the chains of one chunk end, and dX / dW there."""
-        n_blocks = jnp.asarray(-(-self.n_steps // BLOCK))
-        return chain_sensitivities(features, coefficients, diffusion, start, self.steps, noise, n_blocks)
+        n_blocks = jnp.asarray(-(-self.n_steps // self.block))
+        return chain_sensitivities(features, coefficients, diffusion, start, self.steps, noise, n_blocks, self.block)
 
 
 def on_cores(function: Callable[..., Array], items: Sequence[tuple[Any, ...]]) -> list[Array]:
@@ -101,15 +102,18 @@ def flights_between(snapshots: Snapshots, mesh: Mesh, anchor: str, n_draws: int,
     """One flight to every snapshot after the first, from the one before it or from the first."""
     legs = legs_between(mesh, anchor)
     longest = max(len(leg.steps) for leg in legs)
-    padded = -(-longest // BLOCK) * BLOCK
+    block = min(BLOCK, longest)
+    padded = -(-longest // block) * block
     return tuple(
-        _flight(snapshots, leg.start, target, leg.steps[:end], padded, n_draws, seed)
+        _flight(snapshots, leg.start, target, leg.steps[:end], padded, block, n_draws, seed)
         for leg in legs
         for target, end in leg.targets
     )
 
 
-def _flight(snapshots: Snapshots, start: int, target: int, steps, padded: int, n_draws: int, seed: int) -> Flight:
+def _flight(
+    snapshots: Snapshots, start: int, target: int, steps, padded: int, block: int, n_draws: int, seed: int
+) -> Flight:
     points = snapshots.clouds[start].astype(np.float32)
     n_points, n_dims = points.shape
     total, size = n_draws * n_points, _chunk(n_draws * n_points)
@@ -131,6 +135,7 @@ def _flight(snapshots: Snapshots, start: int, target: int, steps, padded: int, n
         n_draws=n_draws,
         steps=jnp.asarray(lengths),
         n_steps=len(steps),
+        block=block,
         starts=tuple(jnp.asarray(starts[a : a + size]) for a in range(0, full, size)),
         noise=tuple(jnp.asarray(noise[:, a : a + size]) for a in range(0, full, size)),
     )

@@ -335,7 +335,7 @@ def _aim(task: _Task, dictionary: Dictionary, run: _Run) -> tuple[Residual, Stat
 def _shape(task: _Task, known: Dictionary, more: Dictionary, state: State, run: _Run) -> tuple[Residual, State]:
     """Add features to those known, let the evidence weigh all groups, and keep those it asks for."""
     n_dims, dictionary = task.snapshots.n_dims, joined([known, more])
-    residual = task.residual(dictionary, 2, 1200 if n_dims <= MANY_DIMS else 500, cosines=True)
+    residual = task.residual(dictionary, 2, 1200, cosines=True)
     v = np.concatenate([state.v, np.zeros(more.n_features * n_dims)])
     state = State(v, state.prior.joined(Prior.over(more.groups, n_dims)))
     run.residual, run.state = residual, state
@@ -352,7 +352,8 @@ def _shape(task: _Task, known: Dictionary, more: Dictionary, state: State, run: 
 
 def _polish(task: _Task, dictionary: Dictionary, state: State, run: _Run) -> tuple[Residual, State, Outcome, Whitening]:
     """The kept groups with all noise draws and the full covariance, until a step gains nothing."""
-    residual = task.residual(dictionary, task.options.n_draws, 10**9, cosines=True)
+    n_jacobian = 10**9 if task.snapshots.n_dims <= MANY_DIMS else 1200
+    residual = task.residual(dictionary, task.options.n_draws, n_jacobian, cosines=True)
     run.residual, run.state = residual, state
     threshold = task.threshold(dictionary)
     outcome, quiet = Outcome.budget, 0

@@ -130,7 +130,7 @@ class MomentsOptions:
 
     - `anchor`: simulate every interval from the snapshot before it (`previous`) or all from the first (`initial`).
     - `n_single`, `n_pair`, `n_all`: tanh features of each coordinate, of each pair and of all; None: by dimension.
-    - `polynomials`: whether products of two coordinates and cubes are features.
+    - `polynomials`: whether products of two coordinates and cubes are features; None: in up to 16 dimensions.
     - `n_draws`: how often each start point is simulated with fresh noise in the last phase.
     - `share`: of the points of a snapshot, as the largest number of residual directions.
     - `threshold`: log Bayes factor below which a group of features leaves; None takes the log of the number of groups
@@ -143,7 +143,7 @@ class MomentsOptions:
     n_single: int | None = None
     n_pair: int | None = None
     n_all: int | None = None
-    polynomials: bool = True
+    polynomials: bool | None = None
     n_draws: int = 6
     share: float = 0.2
     threshold: float | None = None
@@ -179,7 +179,7 @@ class MomentsOptions:
         pairs = max(1, n_dims * (n_dims - 1) // 2)
         chosen = (_within(96 // n_dims, 8, 32), _within(192 // pairs, 3, 64), 16 if n_dims > 2 else 0)
         if n_dims > MANY_DIMS:
-            chosen = (0, 0, 16)
+            chosen = (0, 0, 0)
         given = (self.n_single, self.n_pair, self.n_all)
         return tuple(c if g is None else g for c, g in zip(chosen, given, strict=True))  # pyright: ignore
 
