@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from itofit.errors import FitWarning, InputError
 from itofit.face import Face, device_named, seed_of
-from itofit.forecast import checked_times, push_forward, resampled, start_before, step_doubling_error
+from itofit.forecast import checked_times, grown, push_in_units, resampled, start_before, step_doubling_error
 from itofit.process.diffusion import AbstractDiffusion, diffusion_from_sigma
 from itofit.process.drift import AbstractDrift, FeatureDrift, FunctionDrift
 from itofit.process.features import AbstractFeatures, described, rebuilt
@@ -160,7 +160,9 @@ class FokkerPlanckProcess(Face):
         wanted = checked_times(times, float(self.snapshots_.times[0]))
         begin = start_before(self.snapshots_, float(wanted[0]), start)
         points, weights = resampled(begin.points, begin.weights, n, self.seed_)
-        return np.stack(self._push(Snapshot(begin.time, points, weights), wanted, self._key(2)), axis=1)
+        thin = Snapshot(begin.time, points, weights)
+        clouds = push_in_units(self.standard_process_, self.scaling_, thin, wanted, self.dt_, key=self._key(2))
+        return np.stack(clouds, axis=1)
 
     def solver_options(self) -> AdversarialOptions | MomentsOptions:
         """The choices of the solver this estimator would use, its own in them."""
@@ -302,36 +304,8 @@ class FokkerPlanckProcess(Face):
             )
 
     def _carry(self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None) -> Snapshots:
-        clouds: dict[float, tuple[np.ndarray, np.ndarray]] = {}
-        for begin, group in self._starts(times, start):
-            source = first if first is not None and begin.time == first.time else begin
-            points, weights = resampled(source.points, source.weights, n_samples, self.seed_)
-            key = jax.random.fold_in(self._key(4), int(np.searchsorted(self.snapshots_.times, begin.time)))
-            pushed = self._push(Snapshot(begin.time, points, weights), group, key)
-            clouds |= {time: (cloud, weights) for time, cloud in zip(group, pushed, strict=True)}
-        return Snapshots.from_arrays(
-            [clouds[t][0] for t in times], times, [clouds[t][1] for t in times], self.snapshots_.names
-        )
-
-    def _starts(self, times: np.ndarray, start: str) -> list[tuple[Snapshot, list[float]]]:
-        """The wanted times grouped by the snapshot they are grown from."""
-        groups: dict[float, tuple[Snapshot, list[float]]] = {}
-        for time in times:
-            begin = start_before(self.snapshots_, float(time), start)
-            groups.setdefault(begin.time, (begin, []))[1].append(float(time))
-        return list(groups.values())
-
-    def _push(self, start: Snapshot, times: Sequence[float] | np.ndarray, key: PRNGKeyArray) -> list[np.ndarray]:
-        """Run the process in standardised units, where single precision serves whatever the user's units are."""
-        standard = Snapshot(start.time, self.scaling_.standardise(start.points), start.weights)
-        clouds = push_forward(self.standard_process_, standard, times, self.dt_, key=key)
-        if not all(np.all(np.isfinite(z)) for z in clouds):
-            raise InputError(
-                expected=f"a process that stays finite up to t = {times[-1]:g}",
-                found="points that ran to infinity",
-                hint="forecast nearer to the data; the drift is extrapolated where no point was ever seen",
-            )
-        return [self.scaling_.restore(z) for z in clouds]
+        how = {"n_samples": n_samples, "start": start, "first": first, "seed": self.seed_, "key": self._key(4)}
+        return grown(self.standard_process_, self.scaling_, self.snapshots_, times, self.dt_, **how)
 
     def _key(self, purpose: int) -> PRNGKeyArray:
         return jax.random.fold_in(jax.random.key(self.seed_), purpose)

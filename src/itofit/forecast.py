@@ -1,5 +1,6 @@
 """Forecast: push a cloud through a process to any time, as snapshots again."""
 
+import itertools
 from collections.abc import Sequence
 
 import equinox as eqx
@@ -13,6 +14,7 @@ from itofit.process.ito import ItoProcess
 from itofit.simulate.euler import euler_path, euler_push
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshot, Snapshots, numeric_times, time_tolerance
+from itofit.snapshots.scaling import Scaling
 
 STARTS = ("initial", "previous")
 
@@ -73,6 +75,56 @@ def push_forward(
             x, now = _push(process, x, steps, jax.random.fold_in(key, i)), time
         clouds.append(start.points if now == start.time else np.asarray(x, dtype=np.float64))
     return clouds
+
+
+def push_in_units(
+    process: ItoProcess,
+    scaling: Scaling,
+    start: Snapshot,
+    times: Sequence[float] | np.ndarray,
+    dt: float,
+    *,
+    key: PRNGKeyArray,
+) -> list[Float[np.ndarray, "n n_dims"]]:
+    """`push_forward` of a standardised process, from and to the user's units.
+
+    It runs in standardised units, where single precision serves whatever the user's units are.
+    """
+    standard = Snapshot(start.time, scaling.standardise(start.points), start.weights)
+    clouds = push_forward(process, standard, times, dt, key=key)
+    if not all(np.all(np.isfinite(z)) for z in clouds):
+        raise InputError(
+            expected=f"a process that stays finite up to t = {times[-1]:g}",
+            found="points that ran to infinity",
+            hint="forecast nearer to the data; the drift is extrapolated where no point was ever seen",
+        )
+    return [scaling.restore(z) for z in clouds]
+
+
+def grown(
+    process: ItoProcess,
+    scaling: Scaling,
+    snapshots: Snapshots,
+    times: np.ndarray,
+    dt: float,
+    *,
+    n_samples: int | None,
+    start: str,
+    first: Snapshot | None,
+    seed: int,
+    key: PRNGKeyArray,
+) -> Snapshots:
+    """Clouds at increasing `times`, grown from the snapshot that `start` names; `first` stands in for the first."""
+    clouds, masses = [], []
+    begins = [start_before(snapshots, float(t), start).time for t in times]
+    for began, group in itertools.groupby(range(len(times)), key=lambda i: begins[i]):
+        wanted = [float(times[i]) for i in group]
+        source = first if first is not None and began == first.time else snapshots.at(began)
+        points, weights = resampled(source.points, source.weights, n_samples, seed)
+        begin_key = jax.random.fold_in(key, int(np.searchsorted(snapshots.times, began)))
+        clouds += push_in_units(process, scaling, Snapshot(began, points, weights), wanted, dt, key=begin_key)
+        masses += [weights] * len(wanted)
+    return Snapshots.from_arrays(clouds, times, masses, snapshots.names)
 
 
 def step_doubling_error(

@@ -7,7 +7,6 @@ snapshots alone. The rows are linear in c and sigma^2, and least squares solves 
 Journal of Computational Physics 2024).
 """
 
-import itertools
 import math
 import time
 import warnings
@@ -22,7 +21,7 @@ from scipy.spatial.distance import cdist
 
 from itofit.errors import FitWarning, InputError
 from itofit.face import Face, seed_of
-from itofit.forecast import push_forward, resampled, start_before, step_doubling_error
+from itofit.forecast import grown, resampled, step_doubling_error
 from itofit.process.diffusion import diffusion_from_sigma
 from itofit.process.drift import FeatureDrift
 from itofit.process.ito import ItoProcess, rescaled
@@ -184,28 +183,8 @@ class Collocation(Face):
             )
 
     def _carry(self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None) -> Snapshots:
-        clouds: list[np.ndarray] = []
-        masses: list[np.ndarray] = []
-        begins = [start_before(self.snapshots_, float(t), start) for t in times]
-        for began, group in itertools.groupby(range(len(times)), key=lambda i: begins[i].time):
-            wanted = [float(times[i]) for i in group]
-            source = first if first is not None and began == first.time else self.snapshots_.at(began)
-            points, weights = resampled(source.points, source.weights, n_samples, self.seed_)
-            key = jax.random.fold_in(self._key(4), int(np.searchsorted(self.snapshots_.times, began)))
-            clouds += self._push(Snapshot(began, points, weights), wanted, key)
-            masses += [weights] * len(wanted)
-        return Snapshots.from_arrays(clouds, times, masses, self.snapshots_.names)
-
-    def _push(self, start: Snapshot, times: list[float], key: PRNGKeyArray) -> list[np.ndarray]:
-        standard = Snapshot(start.time, self.scaling_.standardise(start.points), start.weights)
-        clouds = push_forward(self.standard_process_, standard, times, self.dt_, key=key)
-        if not all(np.all(np.isfinite(z)) for z in clouds):
-            raise InputError(
-                expected=f"a process that stays finite up to t = {times[-1]:g}",
-                found="points that ran to infinity",
-                hint="forecast nearer to the data, or a lower degree: a polynomial grows fast where no point was seen",
-            )
-        return [self.scaling_.restore(z) for z in clouds]
+        how = {"n_samples": n_samples, "start": start, "first": first, "seed": self.seed_, "key": self._key(4)}
+        return grown(self.standard_process_, self.scaling_, self.snapshots_, times, self.dt_, **how)
 
     def _key(self, purpose: int) -> PRNGKeyArray:
         return jax.random.fold_in(jax.random.key(self.seed_), purpose)

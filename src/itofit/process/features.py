@@ -24,7 +24,7 @@ from itofit.process.monomials import Monomials
 
 Point = Float[Array, " n_dims"]
 
-# From here on pairs of coordinates are too many to be features of their own.
+# Above this pairs of coordinates are too many to be features of their own.
 MANY_DIMS = 16
 
 
@@ -115,7 +115,7 @@ class ClippedMonomials(AbstractFeatures):
 
 @functools.cache
 def _derivative(terms: tuple[tuple[int, ...], ...]):
-    """D phi_f / dx_i = count * phi_l for each coordinate i of each term f: (terms l, then l, f, i and count by row)."""
+    """Slopes d phi_f / dx_i = count * phi_l, term by term: the terms l, then l, f, i and count of every slope."""
     found = [(f, i, n, _without(term, i)) for f, term in enumerate(terms) for i, n in Counter(term).items()]
     lower = tuple(sorted({term for *_, term in found} | {()}, key=lambda t: (len(t), t)))
     position = {term: k for k, term in enumerate(lower)}

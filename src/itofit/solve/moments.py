@@ -82,7 +82,7 @@ class Residual:
         return jnp.asarray(self.speed * v.reshape(-1, self.snapshots.n_dims), dtype=float)
 
     def __call__(self, v: np.ndarray) -> list[np.ndarray]:
-        """R_n of every flight: what is simulated minus what is seen."""
+        """The residual r_n of every flight: what is simulated minus what is seen."""
         process = self.process(v)
 
         def work(flight, probes, start, noise, weights):
@@ -109,7 +109,7 @@ class Residual:
         ]
 
     def jacobian(self, v: np.ndarray, whitening: Whitening) -> Float[np.ndarray, "n_rows n_coefficients"]:
-        """Dy / dv."""
+        """The Jacobian dy / dv."""
         features, coefficients = self.dictionary.features, self._coefficients(v)
         directions = {f.target: jnp.asarray(V, dtype=float) for f, V in zip(self.flights, whitening.bases, strict=True)}
 

@@ -38,7 +38,7 @@ class Spread(NamedTuple):
 
 
 class Whitening(NamedTuple):
-    """Y = L^-1 V r, with V the directions kept of each flight's own covariance."""
+    """The map y = L^-1 V r, with V the directions kept of each flight's own covariance."""
 
     bases: tuple[Float[np.ndarray, "_ n_probes"], ...]
     factor: Blocks
