@@ -17,7 +17,7 @@ from itofit.face import Face, device_named, seed_of
 from itofit.forecast import checked_times, grown, push_in_units, resampled, start_before, step_doubling_error
 from itofit.process.diffusion import AbstractDiffusion, diffusion_from_sigma
 from itofit.process.drift import AbstractDrift, FeatureDrift, FunctionDrift
-from itofit.process.features import AbstractFeatures, described, rebuilt
+from itofit.process.features import AbstractFeatures, FunctionFeatures, described, rebuilt
 from itofit.process.ito import ItoProcess, rescaled
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshot, Snapshots
@@ -26,9 +26,10 @@ from itofit.snapshots.split import split_rows
 from itofit.solve.adversarial import fit_adversarial, fresh_drift
 from itofit.solve.checkpoint import Checkpoint, fill_tree, fingerprint, named_arrays
 from itofit.solve.dictionaries import library_for
+from itofit.solve.evidence import Evidence, GaussNewtonHistory, MomentsFit
 from itofit.solve.imitate import imitate
 from itofit.solve.listeners import Listener, MetricLog, ProgressBar
-from itofit.solve.moments import Evidence, GaussNewtonHistory, MomentsFit, fit_moments
+from itofit.solve.moments import fit_moments
 from itofit.solve.options import PRESETS, AdversarialOptions, MomentsOptions
 from itofit.solve.outcome import Fit, History, Outcome
 from itofit.solve.step_size import TOLERANCE, checked_step, first_step
@@ -71,8 +72,9 @@ class FokkerPlanckProcess(Face):
 
     After `fit`: `process_` (drift and diffusion in the user's units), `snapshots_`, `scaling_`, `dt_`,
     `dt_error_` (how far halving dt moves a mean or sd, in sds), `solver_`, `outcome_`, `history_`, `n_iter_`,
-    `seconds_`, `device_`, `seed_`; of the moments solver also `evidence_`: coefficients with their covariance, and
-    chi-squared of the fit.
+    `seconds_`, `device_`, `seed_`, `path_` (between snapshots: `"simulated"` chains; where snapshots are dense the
+    clouds `"seen"`, or these `"corrected"` by a simulation of each gap); of the moments solver also `evidence_`:
+    coefficients with their covariance, and chi-squared of the fit.
     """
 
     method = "adversarial"
@@ -151,6 +153,27 @@ class FokkerPlanckProcess(Face):
         S = self.diffusion(x)
         return S @ np.swapaxes(S, -1, -2)
 
+    def dictionary_coefficients(self) -> tuple[np.ndarray, np.ndarray]:
+        """Coefficients of the user's own dictionary, in the user's units, and their standard errors.
+
+        Both `(n_features, n_dims)`, the drift being `coefficients.T @ dictionary(x)`; features without evidence are 0.
+        """
+        self._check_fitted()
+        drift, evidence = self.standard_process_.drift, self.evidence_
+        features = drift.features if isinstance(drift, FeatureDrift) else None
+        if not isinstance(features, FunctionFeatures) or evidence is None:
+            raise InputError(
+                expected="a fit with a dictionary of your own",
+                found=f"one by the {self.solver_} solver's features",
+                hint="options={'dictionary': lambda x: jnp.stack([1.0, x[0], x[0] ** 3])}",
+            )
+        kept = list(range(len(features.size)) if features.kept is None else features.kept)
+        units = self.scaling_.sd / np.asarray(features.size, dtype=np.float64)[kept, None]
+        values, errors = np.zeros((2, len(features.size), self.snapshots_.n_dims))
+        values[kept] = units * evidence.coefficients
+        errors[kept] = units * np.sqrt(np.diag(evidence.covariance)).reshape(evidence.coefficients.shape)
+        return values, errors
+
     def sample_paths(self, n: int, times: Sequence[float] | np.ndarray, start: str = "initial") -> np.ndarray:
         """`n` sample paths read at increasing `times`, as `(n, n_times, n_dims)`.
 
@@ -214,7 +237,7 @@ class FokkerPlanckProcess(Face):
 
     def _learn(self, snapshots: Snapshots, **how: Any) -> None:
         solver, options, self.seed_ = self._chosen_solver(), self.solver_options(), seed_of(self.random_state)
-        device, automatic = device_named(self.device), isinstance(self.dt, str) and self.dt == "auto"
+        device, automatic = device_named(self.device), self._automatic
         with jax.default_device(device):
             task = _Task.prepare(snapshots, self.sigma, options, self.seed_)
             dt = first_step(snapshots) if automatic else checked_step(self.dt, snapshots)
@@ -224,13 +247,20 @@ class FokkerPlanckProcess(Face):
                 if not automatic or error <= TOLERANCE or not fit.outcome.is_good:
                     break
                 dt = dt / 2.0
-                fit = self._solve(task, dt, refinement, fit.process.drift, **how)
-                error, seconds = self._step_error(fit.process, task, dt), seconds + fit.seconds
+                if not (isinstance(fit, MomentsFit) and fit.path != "simulated"):  # else no step was in the fit
+                    fit = self._solve(task, dt, refinement, fit.process.drift, **how)
+                    seconds += fit.seconds
+                error = self._step_error(fit.process, task, dt)
         self.scaling_, self.standard_process_, self.history_ = task.scaling, fit.process, fit.history
         self.outcome_, self.n_iter_, self.seconds_ = fit.outcome, fit.n_iter, seconds
         self.dt_, self.dt_error_, self.device_, self.solver_ = dt, error, str(device), solver
         self.evidence_ = fit.evidence if isinstance(fit, MomentsFit) else None
+        self.path_ = fit.path if isinstance(fit, MomentsFit) else "simulated"
         self._warn()
+
+    @property
+    def _automatic(self) -> bool:
+        return isinstance(self.dt, str) and self.dt == "auto"
 
     def _solve(
         self, task: "_Task", dt: float, refinement: int, drift: AbstractDrift | None, **how: Any
@@ -246,9 +276,8 @@ class FokkerPlanckProcess(Face):
         listeners = [*how["listeners"], *bars]
         if isinstance(options, MomentsOptions):
             library = library_for(task.training, task.scaling, options, self.seed_)
-            return fit_moments(
-                task.training, task.diffusion, mesh, options, library, seed=self.seed_, listeners=listeners
-            )
+            how = {"seed": self.seed_, "given_step": not self._automatic, "listeners": listeners}
+            return fit_moments(task.training, task.diffusion, mesh, options, library, **how)
         if refinement:
             options = dataclasses.replace(options, n_iter=max(1, options.n_iter // 2))
         keeper = _keeper(task, options, dt, refinement, self.seed_, how["checkpoint"], how["resume"])
@@ -331,6 +360,7 @@ class FokkerPlanckProcess(Face):
         return {
             "features": self._described()[0],
             "solver": self.solver_,
+            "path": self.path_,
             "seed": self.seed_,
             "dt": self.dt_,
             "dt_error": self.dt_error_,
@@ -361,7 +391,7 @@ class FokkerPlanckProcess(Face):
         return named_arrays(self.standard_process_.drift, "drift") | history | scaling
 
     def _restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        for name in ("solver", "seed", "dt", "dt_error", "n_iter", "seconds", "device"):
+        for name in ("solver", "path", "seed", "dt", "dt_error", "n_iter", "seconds", "device"):
             setattr(self, f"{name}_", values[name])
         self.outcome_ = Outcome[values["outcome"]]
         self.scaling_ = Scaling(arrays["scaling.mean"], arrays["scaling.sd"])

@@ -212,9 +212,16 @@ def _say(text: str) -> None:
     typer.echo(text)
 
 
+_PATHS = {
+    "simulated": "",
+    "seen": "snapshots are dense in time: the observed clouds were the path, without simulation\n",
+    "corrected": "snapshots are dense in time: the observed clouds were the path, each gap corrected by a simulation\n",
+}
+
+
 def _summary(model: FokkerPlanckProcess) -> str:
     return (
-        f"{model.outcome_.value}\n"
+        f"{model.outcome_.value}\n{_PATHS[model.path_]}"
         f"{model.n_iter_} iterations in {model.seconds_:.0f} s on {model.device_}, seed {model.seed_}; "
         f"dt {model.dt_:.4g}, halving it moves a mean or sd by {model.dt_error_:.2g} sd"
     )

@@ -6,7 +6,7 @@ import numpy as np
 
 from itofit.estimator import FokkerPlanckProcess
 from itofit.snapshots.clouds import Snapshot
-from itofit.solve.moments import GaussNewtonHistory
+from itofit.solve.evidence import GaussNewtonHistory
 from itofit.solve.outcome import History
 
 if TYPE_CHECKING:

@@ -21,6 +21,13 @@ class ItoProcess(eqx.Module):
         """One step of Euler-Maruyama: x + g(x) dt + S(x) sqrt(dt) z with z standard normal."""
         return x + self.drift(x) * dt + self.diffusion(x) @ noise * jnp.sqrt(dt)
 
+    def heun_step(
+        self, x: Float[Array, " n_dims"], dt: Float[Array, ""] | float, noise: Float[Array, " n_dims"]
+    ) -> Float[Array, " n_dims"]:
+        """A step with the drift averaged over both ends: of second weak order where S is constant."""
+        drift, kick = self.drift(x), self.diffusion(x) @ noise * jnp.sqrt(dt)
+        return x + 0.5 * dt * (drift + self.drift(x + drift * dt + kick)) + kick
+
 
 def rescaled(process: ItoProcess, scaling: Scaling) -> ItoProcess:
     """The process X = mean + sd Z, given the process of the standardised Z."""

@@ -22,7 +22,16 @@ class Mesh:
     def refine(cls, times: Sequence[float] | np.ndarray, dt: float) -> "Mesh":
         """Cut every gap between consecutive times into equal steps no longer than `dt`."""
         times = np.asarray(times, dtype=np.float64)
-        counts = steps_per_gap(np.diff(times), dt)
+        return cls._with(times, steps_per_gap(np.diff(times), dt))
+
+    @classmethod
+    def cut(cls, times: Sequence[float] | np.ndarray, n_steps: int) -> "Mesh":
+        """Cut every gap between consecutive times into `n_steps` equal steps."""
+        times = np.asarray(times, dtype=np.float64)
+        return cls._with(times, np.full(len(times) - 1, n_steps))
+
+    @classmethod
+    def _with(cls, times: np.ndarray, counts: np.ndarray) -> "Mesh":
         pieces = [np.linspace(a, b, n + 1)[:-1] for a, b, n in zip(times[:-1], times[1:], counts, strict=True)]
         nodes = np.concatenate([*pieces, times[-1:]])
         return cls(nodes, tuple(int(i) for i in np.concatenate([[0], np.cumsum(counts)])))

@@ -30,11 +30,13 @@ def chain_ends(
     steps: Float[Array, " n_steps"],
     noise: Float[Array, "n_steps n n_dims"],
     n_taken: Int[Array, ""],
+    heun: bool = False,
 ) -> Float[Array, "n n_dims"]:
-    """The chain after `n_taken` of the steps."""
+    """The chain after `n_taken` of the steps, of Euler or of Heun."""
+    one_step = process.heun_step if heun else process.euler_step
 
     def step(k, x):
-        return jax.vmap(process.euler_step, in_axes=(0, None, 0))(x, steps[k], noise[k])
+        return jax.vmap(one_step, in_axes=(0, None, 0))(x, steps[k], noise[k])
 
     return jax.lax.fori_loop(0, n_taken, step, start)
 

@@ -5,11 +5,11 @@ noise of the simulation small beside that of the data. Points travel in chunks o
 one compilation serves snapshots of any size.
 """
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import equinox as eqx
@@ -34,6 +34,7 @@ class Flight:
     - `weights`: of the start points.
     - `steps`: filled up with zeros to whole blocks of `block`; `n_steps` count.
     - `starts`, `noise`: the chunks; the last is filled up with points that count nothing.
+    - `heun`: whether the steps are Heun's instead of Euler's.
     """
 
     start: int
@@ -45,8 +46,9 @@ class Flight:
     block: int
     starts: tuple[Float[Array, "chunk n_dims"], ...]
     noise: tuple[Float[Array, "n_steps chunk n_dims"], ...]
+    heun: bool = False
 
-    @cached_property
+    @functools.cached_property
     def chunk_weights(self) -> tuple[Float[Array, " chunk"], ...]:
         """What every chain counts in a mean, chunk by chunk."""
         size = len(self.starts[0])
@@ -74,7 +76,7 @@ class Flight:
 
     def end(self, process: ItoProcess, start: Array, noise: Array) -> Float[Array, "chunk n_dims"]:
         """Where the chains of one chunk end."""
-        return chain_ends(process, start, self.steps, noise, jnp.asarray(self.n_steps))
+        return chain_ends(process, start, self.steps, noise, jnp.asarray(self.n_steps), self.heun)
 
     def sensitivity(
         self, features: AbstractFeatures, coefficients: Array, diffusion: AbstractDiffusion, start: Array, noise: Array
@@ -84,7 +86,7 @@ class Flight:
         return chain_sensitivities(features, coefficients, diffusion, start, self.steps, noise, n_blocks, self.block)
 
 
-def on_cores(function: Callable[..., Array], items: Sequence[tuple[Any, ...]]) -> list[Array]:
+def on_cores(function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> list[Any]:
     """`function(*item)` for every item; on a CPU by one thread a core, since XLA runs a loop of small steps on one."""
     if not _on_cpu() or len(items) < 2:
         return [function(*item) for item in items]
@@ -94,29 +96,35 @@ def on_cores(function: Callable[..., Array], items: Sequence[tuple[Any, ...]]) -
         with jax.default_device(device):
             return jax.block_until_ready(function(*item))
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(work, items))
+    return list(_pool().map(work, items))
 
 
-def flights_between(snapshots: Snapshots, mesh: Mesh, anchor: str, n_draws: int, seed: int) -> tuple[Flight, ...]:
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="itofit")
+
+
+def flights_between(
+    snapshots: Snapshots, mesh: Mesh, anchor: str, n_draws: int, seed: int, heun: bool = False
+) -> tuple[Flight, ...]:
     """One flight to every snapshot after the first, from the one before it or from the first."""
     legs = legs_between(mesh, anchor)
     longest = max(len(leg.steps) for leg in legs)
     block = min(BLOCK, longest)
     padded = -(-longest // block) * block
     return tuple(
-        _flight(snapshots, leg.start, target, leg.steps[:end], padded, block, n_draws, seed)
+        _flight(snapshots, leg.start, target, leg.steps[:end], padded, block, n_draws, seed, heun)
         for leg in legs
         for target, end in leg.targets
     )
 
 
 def _flight(
-    snapshots: Snapshots, start: int, target: int, steps, padded: int, block: int, n_draws: int, seed: int
+    snapshots: Snapshots, start: int, target: int, steps, padded: int, block: int, n_draws: int, seed: int, heun: bool
 ) -> Flight:
     points = snapshots.clouds[start].astype(np.float32)
     n_points, n_dims = points.shape
-    total, size = n_draws * n_points, _chunk(n_draws * n_points)
+    total, size = n_draws * n_points, chunk_size(n_draws * n_points)
     full = -(-total // size) * size
     starts = np.zeros((full, n_dims), dtype=np.float32)
     starts[:total] = np.tile(points, (n_draws, 1))
@@ -138,6 +146,7 @@ def _flight(
         block=block,
         starts=tuple(jnp.asarray(starts[a : a + size]) for a in range(0, full, size)),
         noise=tuple(jnp.asarray(noise[:, a : a + size]) for a in range(0, full, size)),
+        heun=heun,
     )
 
 
@@ -155,7 +164,7 @@ def _device() -> Any:
     return jnp.zeros(()).devices().pop()
 
 
-def _chunk(n: int) -> int:
+def chunk_size(n: int) -> int:
     """Points a chunk: what keeps a CPU's cache warm, or fills a GPU; small clouds are not filled up much."""
     largest = 1024 if _on_cpu() else 16_384
     return min(largest, max(64, 1 << (n - 1).bit_length()))
@@ -163,6 +172,7 @@ def _chunk(n: int) -> int:
 
 def _sensitivity_chunk(n_features: int, n_dims: int, largest: int) -> int:
     """Points a chunk when sensitivities are carried, n_dims^2 n_features numbers a point (sizes measured)."""
-    numbers, most = (2_500_000, 256) if _on_cpu() else (400_000_000, largest)
-    size = 1 << max(4, (numbers // (n_dims * n_dims * n_features)).bit_length() - 1)
-    return min(largest, most, size)
+    each = n_dims * n_dims * n_features
+    numbers, most = (2_500_000, max(256, 4_096 // each)) if _on_cpu() else (400_000_000, largest)
+    size = 1 << max(4, (numbers // each).bit_length() - 1)
+    return min(largest, 1 << (most.bit_length() - 1), size)

@@ -1,4 +1,4 @@
-"""The choices of the adversarial solver, and the two presets."""
+"""The choices of the two solvers, and the presets of the adversarial one."""
 
 import math
 from dataclasses import dataclass, fields, replace
@@ -124,11 +124,16 @@ PRESETS: dict[str, AdversarialOptions] = {
 }
 
 
+PATHS = ("auto", "simulated", "seen")
+
+
 @dataclass(frozen=True)
 class MomentsOptions:
     """Options of the moments solver (docs/decisions/0005-moments-solver.md).
 
     - `anchor`: simulate every interval from the snapshot before it (`previous`) or all from the first (`initial`).
+    - `path`: between snapshots, `"simulated"` chains, the `"seen"` clouds themselves (one linear problem, for snapshots
+      dense in time), or `"auto"`: seen where that is accurate enough. Seen needs `anchor="previous"`.
     - `n_single`, `n_pair`, `n_all`: tanh features of each coordinate, of each pair and of all; None: by dimension.
     - `polynomials`: whether products of two coordinates and cubes are features; None: in up to 16 dimensions.
     - `n_draws`: how often each start point is simulated with fresh noise in the last phase.
@@ -140,6 +145,7 @@ class MomentsOptions:
     """
 
     anchor: str = "previous"
+    path: str = "auto"
     n_single: int | None = None
     n_pair: int | None = None
     n_all: int | None = None
@@ -156,6 +162,12 @@ class MomentsOptions:
                 expected=f"anchor to be one of {', '.join(CHOICES['anchor'])}",
                 found=f"{self.anchor!r}",
                 hint="previous",
+            )
+        if self.path not in PATHS or (self.path == "seen" and self.anchor == "initial"):
+            raise InputError(
+                expected=f"path to be one of {', '.join(PATHS)}, and not seen with anchor='initial'",
+                found=f"path={self.path!r}, anchor={self.anchor!r}",
+                hint="path='auto'",
             )
         for name in ("n_draws", "n_iter"):
             value = getattr(self, name)
@@ -189,6 +201,12 @@ class MomentsOptions:
             return (6, 0, 400)
         pairs = max(1, n_dims * (n_dims - 1) // 2)
         return (24 if n_dims <= 2 else 16, _within(400 // pairs, 8, 48), 200 if n_dims > 2 else 0)
+
+    def dense_probes_for(self, n_dims: int, n_gaps: int) -> tuple[int, int, int]:
+        """The same for dense snapshots, of which there are many: fewer probes each."""
+        single, pair, dense = self.probes_for(n_dims)
+        few = max(0.25, min(1.0, 10.0 / n_gaps))
+        return (max(6, int(few * single)), int(few * min(pair, 8 if n_dims > 2 else pair)), int(few * min(dense, 60)))
 
     def threshold_for(self, kind: str, n_dims: int, n_groups: int) -> float:
         """The log Bayes factor a group must have to stay."""

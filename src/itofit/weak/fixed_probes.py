@@ -12,7 +12,7 @@ from itertools import combinations
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 Point = Float[Array, " n_dims"]
 
@@ -24,6 +24,16 @@ class AbstractProbes(eqx.Module):
     def __call__(self, x: Point) -> Float[Array, " n_probes"]:
         """f_m(x)."""
 
+    @abc.abstractmethod
+    def bend(self, x: Point, covariance: Float[Array, "n_dims n_dims"]) -> Float[Array, " n_probes"]:
+        """1/2 tr(a f_m''(x)): what noise of covariance a adds to f_m in a unit of time."""
+
+    @abc.abstractmethod
+    def paired(
+        self, points: Float[Array, "n n_dims"], phi: Float[Array, "n n_features"]
+    ) -> Float[Array, "n_probes n_dims n_features"]:
+        """sum_i grad f_m(x_i) phi(x_i)', by products with matrices of n rows and no larger array."""
+
 
 class MomentProbes(AbstractProbes):
     """Means and covariances: z_a and z_a z_b for the pairs (a, b)."""
@@ -34,8 +44,25 @@ class MomentProbes(AbstractProbes):
 
     def __call__(self, x: Point) -> Float[Array, " n_probes"]:
         z = (x - self.centre) / self.width
-        rows, columns = np.asarray(self.pairs, dtype=int).reshape(-1, 2).T
+        rows, columns = self._columns()
         return jnp.concatenate([z, z[rows] * z[columns]])
+
+    def bend(self, x: Point, covariance: Float[Array, "n_dims n_dims"]) -> Float[Array, " n_probes"]:
+        rows, columns = self._columns()
+        scaled = covariance / (self.width[:, None] * self.width)
+        return jnp.concatenate([jnp.zeros_like(x), scaled[rows, columns]])
+
+    def paired(
+        self, points: Float[Array, "n n_dims"], phi: Float[Array, "n n_features"]
+    ) -> Float[Array, "n_probes n_dims n_features"]:
+        rows, columns = self._columns()
+        z = (points - self.centre) / self.width
+        unit, one, first = jnp.diag(1.0 / self.width)[:, :, None], jnp.sum(phi, axis=0), z.T @ phi
+        products = unit[rows] * first[columns][:, None, :] + unit[columns] * first[rows][:, None, :]
+        return jnp.concatenate([unit * one, products])
+
+    def _columns(self) -> Int[np.ndarray, "2 n_pairs"]:
+        return np.asarray(self.pairs, dtype=int).reshape(-1, 2).T
 
 
 class CosineProbes(AbstractProbes):
@@ -49,6 +76,16 @@ class CosineProbes(AbstractProbes):
     def __call__(self, x: Point) -> Float[Array, " n_probes"]:
         return jnp.cos(self.omega @ ((x - self.centre) / self.width) + self.phase)
 
+    def bend(self, x: Point, covariance: Float[Array, "n_dims n_dims"]) -> Float[Array, " n_probes"]:
+        omega = self.omega / self.width
+        return -0.5 * self(x) * jnp.sum((omega @ covariance) * omega, axis=1)
+
+    def paired(
+        self, points: Float[Array, "n n_dims"], phi: Float[Array, "n n_features"]
+    ) -> Float[Array, "n_probes n_dims n_features"]:
+        angles = ((points - self.centre) / self.width) @ self.omega.T + self.phase
+        return -(self.omega / self.width)[:, :, None] * (jnp.sin(angles).T @ phi)[:, None, :]
+
 
 class JoinedProbes(AbstractProbes):
     """Several kinds of probes, one after the other."""
@@ -57,6 +94,14 @@ class JoinedProbes(AbstractProbes):
 
     def __call__(self, x: Point) -> Float[Array, " n_probes"]:
         return jnp.concatenate([part(x) for part in self.parts])
+
+    def bend(self, x: Point, covariance: Float[Array, "n_dims n_dims"]) -> Float[Array, " n_probes"]:
+        return jnp.concatenate([part.bend(x, covariance) for part in self.parts])
+
+    def paired(
+        self, points: Float[Array, "n n_dims"], phi: Float[Array, "n n_features"]
+    ) -> Float[Array, "n_probes n_dims n_features"]:
+        return jnp.concatenate([part.paired(points, phi) for part in self.parts])
 
 
 def moment_pairs(n_dims: int, most: int, rng: np.random.Generator) -> tuple[tuple[int, int], ...]:

@@ -1,0 +1,84 @@
+"""What a fit is given, and the residuals its phases are made of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from itofit.process.diffusion import AbstractDiffusion
+from itofit.process.features import Dictionary
+from itofit.simulate.mesh import Mesh
+from itofit.snapshots.clouds import Snapshots
+from itofit.solve.flights import flights_between
+from itofit.solve.options import MomentsOptions
+from itofit.solve.residuals import Simulated
+from itofit.solve.seen_path import Corrected, SeenPath
+from itofit.weak.fixed_probes import (
+    AbstractProbes,
+    CosineProbes,
+    JoinedProbes,
+    MomentProbes,
+    moment_pairs,
+    random_frequencies,
+)
+
+_MOST_PRODUCTS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a fit is given, and the residuals its phases are made of; `given_step` says that the user chose dt."""
+
+    snapshots: Snapshots
+    diffusion: AbstractDiffusion
+    mesh: Mesh
+    options: MomentsOptions
+    seed: int
+    given_step: bool = False
+
+    @property
+    def speed(self) -> float:
+        """Three sd in the whole span: the drift is speed * W' phi with W of order one."""
+        return 3.0 / float(self.mesh.times[-1] - self.mesh.times[0])
+
+    def residual(self, dictionary: Dictionary, n_draws: int, n_jacobian: int, *, cosines: bool) -> Simulated:
+        flights = flights_between(self.snapshots, self.mesh, self.options.anchor, n_draws, self.seed)
+        n_probes = self.options.probes_for(self.snapshots.n_dims) if cosines else None
+        probes = tuple(self._probes(flight.target, n_probes) for flight in flights)
+        return Simulated.between(self.snapshots, self.diffusion, flights, probes, dictionary, self.speed, n_jacobian)
+
+    def seen_path(self, dictionary: Dictionary, gaps: Sequence[int]) -> SeenPath:
+        """The residual over these gaps that takes the observed clouds for the path."""
+        n_probes = self.options.dense_probes_for(self.snapshots.n_dims, len(gaps))
+        probes = tuple(self._probes(n + 1, n_probes) for n in gaps)
+        return SeenPath.over(self.snapshots, self.diffusion, gaps, probes, dictionary, self.speed)
+
+    def corrected(self, seen: SeenPath, n_steps: int) -> Corrected:
+        """The same probes over chains of `n_steps` Heun steps a gap."""
+        mesh = Mesh.cut(self.snapshots.times, n_steps)
+        flights = flights_between(self.snapshots, mesh, "previous", 2, self.seed, heun=True)
+        chosen = tuple(flight for flight in flights if (flight.start, flight.target) in seen.ends)
+        parts = (self.snapshots, self.diffusion, seen.ends, seen.probes, seen.dictionary, seen.speed)
+        return Corrected.of(Simulated(*parts, chosen, seen.seen, n_jacobian=2048), seen)
+
+    def threshold(self, dictionary: Dictionary) -> Float[np.ndarray, " n_groups"]:
+        """The log Bayes factor every (group, output) must have, in the order of `Prior.over`."""
+        n_dims, n_groups = self.snapshots.n_dims, len(dictionary.groups)
+        kinds = [group.kind for group in dictionary.groups if group.kind != "constant"]
+        return np.repeat([self.options.threshold_for(kind, n_dims, n_groups) for kind in kinds], n_dims)
+
+    def _probes(self, target: int, n_cosines: tuple[int, int, int] | None) -> AbstractProbes:
+        x, w = self.snapshots.clouds[target], self.snapshots.weights[target]
+        mean = w @ x
+        sd = np.sqrt(w @ (x - mean) ** 2)
+        centre = jnp.asarray(mean, dtype=float)
+        width = jnp.asarray(np.maximum(sd, 1e-6 * sd.max() + 1e-12), dtype=float)
+        n_dims, rng = self.snapshots.n_dims, np.random.default_rng(self.seed)
+        moments = MomentProbes(centre, width, moment_pairs(n_dims, _MOST_PRODUCTS, rng))
+        if n_cosines is None:
+            return moments
+        omega, phase = random_frequencies(n_dims, *n_cosines, rng)
+        cosine = CosineProbes(centre, width, jnp.asarray(omega, dtype=float), jnp.asarray(phase, dtype=float))
+        return JoinedProbes((moments, cosine))
