@@ -7,7 +7,12 @@ For g(x) = c W' phi(x) and the chain X_{k+1} = step(X_k) = X_k + g(X_k) h_k + S(
 The products are built from the last step backwards, D x D a particle. Carrying dX/dW forwards instead costs D
 times more. Steps are taken in blocks of fixed length and a block is one batched matrix product; a chain that
 does not fill its last block is filled up with steps of length zero, so one compilation serves all chains.
+
+Where R slopes u_r at the end are wanted and the chain is shorter than D, it is cheaper to carry them backwards,
+lambda_r <- lambda_r M_k, and to sum h_k lambda_ro phi_f over steps and particles: R D (D + F) a step and particle.
 """
+
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -53,23 +58,12 @@ def chain_sensitivities(
     block: int = BLOCK,
 ) -> tuple[Float[Array, "n n_dims"], Float[Array, "n n_dims n_outputs n_features"]]:
     """The chain after `n_blocks` blocks of `block` steps, and dX_K / dW per unit of speed: `[particle, i, o, f]`."""
-    process = ItoProcess(FeatureDrift(features, coefficients), diffusion)
-    one_step = jax.vmap(process.euler_step, in_axes=(0, None, 0))
     n, n_dims = start.shape
     n_features = len(coefficients)
-
-    def one_slope(x, h, z):
-        """M = d step / dx."""
-        slope = jnp.eye(n_dims, dtype=x.dtype) + h * features.slope(x, coefficients)
-        if isinstance(diffusion, ConstantDiffusion):
-            return slope
-        return slope + jnp.sqrt(h) * jax.jacfwd(lambda y: diffusion(y) @ z)(x)
-
-    def forward(k, carry):
-        x, nodes = carry
-        return one_step(x, steps[k], noise[k]), nodes.at[k].set(x)
-
-    end, nodes = jax.lax.fori_loop(0, n_blocks * block, forward, (start, jnp.zeros_like(noise)))
+    one_slope = _step_slope(features, coefficients, diffusion)
+    end, nodes = _nodes(
+        ItoProcess(FeatureDrift(features, coefficients), diffusion), start, steps, noise, n_blocks * block
+    )
 
     def backward(i, carry):
         flow, total = carry
@@ -85,6 +79,56 @@ def chain_sensitivities(
     empty = jnp.zeros((n, n_dims * n_dims, n_features), start.dtype)
     _, total = jax.lax.fori_loop(0, n_blocks, backward, (identity, empty))
     return end, total.reshape(n, n_dims, n_dims, n_features)
+
+
+def chain_adjoints(
+    features: AbstractFeatures,
+    coefficients: Float[Array, "n_features n_dims"],
+    diffusion: AbstractDiffusion,
+    start: Float[Array, "n n_dims"],
+    steps: Float[Array, " n_steps"],
+    noise: Float[Array, "n_steps n n_dims"],
+    n_taken: Int[Array, ""],
+    slopes_at: Callable[[Float[Array, "n n_dims"]], Float[Array, "n n_rows n_dims"]],
+) -> Float[Array, "n_rows n_outputs n_features"]:
+    """Sum over particles of u_r' dX_K / dW per unit of speed, for the slopes u_r = `slopes_at(X_K)`."""
+    one_slope = _step_slope(features, coefficients, diffusion)
+    end, nodes = _nodes(ItoProcess(FeatureDrift(features, coefficients), diffusion), start, steps, noise, n_taken)
+
+    def backward(i, carry):
+        adjoint, total = carry
+        k = n_taken - 1 - i
+        phi = jax.vmap(features)(nodes[k])
+        total = total + steps[k] * jnp.einsum("nro,nf->rof", adjoint, phi)
+        slope = jax.vmap(one_slope, in_axes=(0, None, 0))(nodes[k], steps[k], noise[k])
+        return adjoint @ slope, total
+
+    adjoint = slopes_at(end)
+    empty = jnp.zeros((*adjoint.shape[1:], len(coefficients)), start.dtype)
+    return jax.lax.fori_loop(0, n_taken, backward, (adjoint, empty))[1]
+
+
+def _step_slope(features: AbstractFeatures, coefficients: Array, diffusion: AbstractDiffusion):
+    """M = d step / dx, as a function of the state, the step and the noise."""
+
+    def slope_at(x, h, z):
+        slope = jnp.eye(len(x), dtype=x.dtype) + h * features.slope(x, coefficients)
+        if isinstance(diffusion, ConstantDiffusion):
+            return slope
+        return slope + jnp.sqrt(h) * jax.jacfwd(lambda y: diffusion(y) @ z)(x)
+
+    return slope_at
+
+
+def _nodes(process: ItoProcess, start, steps, noise, n_taken) -> tuple[Array, Array]:
+    """The end of the chain after `n_taken` steps and the nodes before it."""
+    one_step = jax.vmap(process.euler_step, in_axes=(0, None, 0))
+
+    def forward(k, carry):
+        x, nodes = carry
+        return one_step(x, steps[k], noise[k]), nodes.at[k].set(x)
+
+    return jax.lax.fori_loop(0, n_taken, forward, (start, jnp.zeros_like(noise)))
 
 
 def _times(a: Float[Array, "n d d"], b: Float[Array, "n d d"]) -> Float[Array, "n d d"]:

@@ -75,7 +75,7 @@ def _explains(residual: Residual, state: State, outcome: Outcome, whitening: Whi
 def _trapezoid_shift(task: Task, seen: SeenPath, finer: Corrected, state: State, whitening: Whitening) -> np.ndarray:
     """What a simulation would move the coefficients by, beyond its own error, in standard errors."""
     alive, v = state.prior.alive, state.v
-    J, precision = seen.jacobian(v, whitening)[:, alive], state.prior.diagonal[alive]
+    J, precision = seen.jacobian(v, whitening, np.flatnonzero(alive)), state.prior.diagonal[alive]
     posterior = Posterior(J, precision)
     shift, rough = (
         posterior.solve(J.T @ whitening(residual(v)) + precision * v[alive])
@@ -103,27 +103,33 @@ def _corrected(
             outcome = Outcome.converged
             break
         if i < 2:
-            whitening = Whitening.of(residual.spreads(state.v), task.options.share)
+            whitening = task.whitening(residual, state.v)
     residual, state = kept(residual, state)
     return residual, state, outcome, whitening
 
 
 def _solved(task: Task, seen: SeenPath, run: Run) -> tuple[SeenPath, State, Whitening]:
     """The linear problem, with the covariance of its own solution and the evidence's choice of groups."""
-    n_dims = task.snapshots.n_dims
-    prior = Prior.over(seen.dictionary.groups, n_dims)
-    v, threshold = np.zeros(len(prior.group)), task.threshold(seen.dictionary)
-    run.residual, run.state = seen, State(v, prior)
+    prior = Prior.over(seen.dictionary.groups, task.snapshots.n_dims)
+    state, threshold = State(np.zeros(len(prior.group)), prior), task.threshold(seen.dictionary)
+    run.residual, run.state = seen, state
+    whitening = task.whitening(seen, state.v)
     for i in range(3):
-        whitening = Whitening.of(seen.spreads(v), task.options.share)
-        J, b = seen.jacobian(v, whitening), -whitening(list(seen.known))
-        prior = relevances(J, b, prior, 5)
-        if i:
-            prior = pruned(J, b, prior, threshold)
-        alive = prior.alive
-        v = np.zeros(len(alive))
-        v[alive] = Posterior(J[:, alive], prior.diagonal[alive]).mean(b)
-    y = J @ v - b
-    run.note(3, 1.0, 0.5 * float(y @ y + prior.diagonal @ v**2), float(np.mean(y**2)), State(v, prior))
-    run.residual, run.state = kept(seen, State(v, prior))
-    return run.residual, run.state, whitening
+        whitening = whitening if i == 0 else task.whitening(seen, state.v)
+        state = _linear(seen, state.prior, whitening, threshold if i else None)
+    y = whitening(seen(state.v))
+    objective = 0.5 * float(y @ y + state.prior.diagonal @ state.v**2)
+    run.note(3, 1.0, objective, float(np.mean(y**2)), state)
+    seen, state = kept(seen, state)
+    run.residual, run.state = seen, state
+    return seen, state, whitening
+
+
+def _linear(seen: SeenPath, prior: Prior, whitening: Whitening, threshold: np.ndarray | None) -> State:
+    columns = np.arange(len(prior.group))
+    J, b = seen.jacobian(np.zeros(len(columns)), whitening, columns), -whitening(list(seen.known))
+    prior = relevances(J, b, prior, 5)
+    prior = prior if threshold is None else pruned(J, b, prior, threshold)
+    v = np.zeros(len(columns))
+    v[prior.alive] = Posterior(J[:, prior.alive], prior.diagonal[prior.alive]).mean(b)
+    return State(v, prior)

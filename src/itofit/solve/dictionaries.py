@@ -10,7 +10,6 @@ import numpy as np
 
 from itofit.errors import InputError
 from itofit.process.features import (
-    MANY_DIMS,
     Dictionary,
     FunctionFeatures,
     Group,
@@ -63,15 +62,14 @@ def library_for(snapshots: Snapshots, scaling: Scaling, options: MomentsOptions,
         return Library(_user_dictionary(options.dictionary, snapshots, scaling), None, (0, 0), n_dims, seed)
     rng = np.random.default_rng([seed, 1])
     n_single, n_pair, n_all = options.features_for(n_dims)
-    powers = n_dims <= MANY_DIMS if options.polynomials is None else options.polynomials
-    parts = [polynomials(n_dims, *_box(snapshots))] if powers else []
+    parts = [polynomials(n_dims, *box_of(snapshots))] if options.polynomials else []
     parts += [ridges(n_dims, [(a,) for a in range(n_dims)], n_single, rng)] if n_single else []
     parts += [ridges(n_dims, pairs(n_dims), n_pair, rng)] if n_pair and n_dims > 1 else []
     parts += [ridges(n_dims, [tuple(range(n_dims))], n_all, rng)] if n_all and n_dims > 2 else []
     return Library(affine(n_dims), joined(parts) if parts else None, options.features_for(2)[:2], n_dims, seed)
 
 
-def _box(snapshots: Snapshots) -> tuple[np.ndarray, np.ndarray]:
+def box_of(snapshots: Snapshots) -> tuple[np.ndarray, np.ndarray]:
     """The range of the data and a quarter of it on either side, outside which high powers are frozen."""
     low = np.min([x.min(axis=0) for x in snapshots.clouds], axis=0)
     high = np.max([x.max(axis=0) for x in snapshots.clouds], axis=0)

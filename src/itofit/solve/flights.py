@@ -60,11 +60,11 @@ class Flight:
         """Start points, noise and weights, chunk by chunk: all points with the first draw, then with the second, ..."""
         return list(zip(self.starts, self.noise, self.chunk_weights, strict=True))
 
-    def parts(self, n_points: int, n_features: int) -> list[tuple[Array, Array, Array]]:
+    def parts(self, n_points: int, n_features: int, size: int | None = None) -> list[tuple[Array, Array, Array]]:
         """The same for the first `n_points` start points and the first draw, in chunks fit for sensitivities."""
         n_points = min(n_points, len(self.weights))
         whole, n_dims = self.starts[0].shape
-        size = _sensitivity_chunk(n_features, n_dims, whole)
+        size = min(whole, size) if size is not None else _sensitivity_chunk(n_features, n_dims, whole)
         weights = np.zeros(-(-n_points // size) * size, dtype=np.float32)
         weights[:n_points] = self.weights[:n_points] / self.weights[:n_points].sum()
         found = []
@@ -101,7 +101,8 @@ def on_cores(function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> 
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="itofit")
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return ThreadPoolExecutor(allowed, thread_name_prefix="itofit")
 
 
 def flights_between(

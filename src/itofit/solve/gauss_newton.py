@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -10,7 +11,7 @@ from jaxtyping import Float
 from itofit.solve.evidence import GaussNewtonHistory
 from itofit.solve.listeners import Listener, Progress
 from itofit.solve.options import MomentsOptions
-from itofit.solve.relevance import GONE, Posterior, Prior, pruned, relevances
+from itofit.solve.relevance import GONE, Posterior, Prior, grown, pruned, relevances
 from itofit.solve.residuals import Residual
 from itofit.solve.whitening import Whitening
 
@@ -21,6 +22,8 @@ SMALL_DECREASE = 1e-3
 _MOST_TRIES = 10
 # Steps a fit usually takes, for the progress bar.
 _USUAL = 35
+
+SomeResidual = TypeVar("SomeResidual", bound=Residual)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,28 +86,34 @@ def step(
     run: Run,
     n_updates: int = 0,
     threshold: np.ndarray | None = None,
+    entry: np.ndarray | None = None,
 ) -> tuple[State | None, float]:
     """One damped Gauss-Newton step, after evidence updates on the same linearisation.
 
-    Returns the new state (None where something is not finite) and the share by which the objective fell.
+    With `entry` groups outside the model that gain more than this come in; with `threshold` those that have less
+    evidence than this leave. Returns the new state (None where something is not finite) and the share by which the
+    objective fell.
     """
     v, prior, damping = state.v, state.prior, state.damping
+    columns = np.arange(len(v)) if entry is not None else np.flatnonzero(prior.alive)
     r = state.read(residual)
-    y, J = whitening(r) / temperature, residual.jacobian(v, whitening) / temperature
+    y, J = whitening(r) / temperature, residual.jacobian(v, whitening, columns) / temperature
     if not (np.all(np.isfinite(y)) and np.all(np.isfinite(J))):
         return None, 0.0
-    b = J @ v - y
-    prior = relevances(J, b, prior, n_updates)
+    b = J @ v[columns] - y
+    chosen = prior.only(columns)
+    if entry is not None:
+        chosen = grown(J, b, chosen, entry, residual.snapshots.n_dims)
+    chosen = relevances(J, b, chosen, n_updates)
     if threshold is not None:
-        prior = pruned(J, b, prior, threshold)
-        alive = prior.alive
-        if np.any(v[~alive] != 0.0):
-            v = np.zeros_like(v)
-            v[alive] = Posterior(J[:, alive], prior.diagonal[alive]).mean(b)
-            r = residual(v)
-            y = whitening(r) / temperature
+        chosen = pruned(J, b, chosen, threshold)
+    prior, J = prior.with_precisions(chosen), J[:, chosen.alive]
     alive, precision = prior.alive, prior.diagonal
-    J = J[:, alive]
+    if np.any(v[~alive] != 0.0):
+        v = np.zeros_like(v)
+        v[alive] = Posterior(J, precision[alive]).mean(b)
+        r = residual(v)
+        y = whitening(r) / temperature
     before = _objective(y, v, precision)
     slope, curvature = J.T @ y + precision[alive] * v[alive], np.sum(J**2, axis=0) + precision[alive]
     for _ in range(_MOST_TRIES):
@@ -131,7 +140,7 @@ def _objective(y: np.ndarray, v: np.ndarray, precision: np.ndarray) -> float:
         return 0.5 * float(y @ y) + 0.5 * float(np.sum(precision * v**2))
 
 
-def kept(residual: Residual, state: State) -> tuple[Residual, State]:
+def kept(residual: SomeResidual, state: State) -> tuple[SomeResidual, State]:
     """The same state with the groups dropped that no output uses."""
     n_dims, prior = residual.snapshots.n_dims, state.prior
     groups = residual.dictionary.groups

@@ -28,6 +28,7 @@ from itofit.solve.dictionaries import Library
 from itofit.solve.evidence import Evidence, MomentsFit
 from itofit.solve.gauss_newton import DAMPING, SMALL_DECREASE, Run, State, kept, step
 from itofit.solve.listeners import Listener
+from itofit.solve.many import grow, own_slopes
 from itofit.solve.options import MomentsOptions
 from itofit.solve.outcome import Outcome
 from itofit.solve.relevance import Posterior, Prior
@@ -82,8 +83,13 @@ def _may_be_seen(task: Task) -> bool:
 
 def _simulated(task: Task, library: Library, run: Run) -> tuple[Residual, State, Outcome, Whitening]:
     """The three phases."""
-    residual, state = _aim(task, library.aim, run)
-    if library.more is not None:
+    n_dims = task.snapshots.n_dims
+    many = n_dims > MANY_DIMS and task.options.dictionary is None
+    prior = own_slopes(library.aim, n_dims) if many else Prior.over(library.aim.groups, n_dims)
+    residual, state = _aim(task, library.aim, prior, run)
+    if many:
+        residual, state = grow(task, residual.dictionary, library.more, state, run)
+    elif library.more is not None:
         residual, state = _shape(task, residual.dictionary, library.more, state, run)
         richer = library.richer(residual.dictionary.groups)
         if richer is not None:
@@ -91,13 +97,12 @@ def _simulated(task: Task, library: Library, run: Run) -> tuple[Residual, State,
     return _polish(task, residual.dictionary, state, run)
 
 
-def _aim(task: Task, dictionary: Dictionary, run: Run) -> tuple[Residual, State]:
+def _aim(task: Task, dictionary: Dictionary, prior: Prior, run: Run) -> tuple[Residual, State]:
     """Means and covariances under a falling temperature; the prior is weak and stays as it is."""
-    residual = task.residual(dictionary, 1, 1200, cosines=False)
-    n_dims = task.snapshots.n_dims
-    state = State(np.zeros(dictionary.n_features * n_dims), Prior.over(dictionary.groups, n_dims))
+    residual = task.residual(dictionary, 1, cosines=False)
+    state = State(np.zeros(len(prior.group)), prior)
     run.residual, run.state = residual, state
-    whitening = Whitening.of(residual.spreads(None), task.options.share)
+    whitening = task.whitening(residual, None)
     for temperature in _ladder(whitening(residual(state.v))):
         state = replace(state, damping=DAMPING[1])
         for _ in range(8):
@@ -113,7 +118,7 @@ def _aim(task: Task, dictionary: Dictionary, run: Run) -> tuple[Residual, State]
 def _shape(task: Task, known: Dictionary, more: Dictionary, state: State, run: Run) -> tuple[Residual, State]:
     """Add features to those known, let the evidence weigh all groups, and keep those it asks for."""
     n_dims, dictionary = task.snapshots.n_dims, joined([known, more])
-    residual = task.residual(dictionary, 2, 1200, cosines=True)
+    residual = task.residual(dictionary, 2, cosines=True)
     v = np.concatenate([state.v, np.zeros(more.n_features * n_dims)])
     state = State(v, state.prior.joined(Prior.over(more.groups, n_dims)))
     run.residual, run.state = residual, state
@@ -121,7 +126,7 @@ def _shape(task: Task, known: Dictionary, more: Dictionary, state: State, run: R
     for i in range(_N_SHAPE):
         if run.spent:
             break
-        whitening = Whitening.of(residual.spreads(state.v), task.options.share)
+        whitening = task.whitening(residual, state.v)
         n_updates, last = 0 if i < 2 else 3, i == _N_SHAPE - 1
         moved, _ = step(residual, whitening, state, 1.0, 1, run, n_updates, threshold if last else None)
         state = moved or replace(state, damping=DAMPING[1])
@@ -130,13 +135,12 @@ def _shape(task: Task, known: Dictionary, more: Dictionary, state: State, run: R
 
 def _polish(task: Task, dictionary: Dictionary, state: State, run: Run) -> tuple[Residual, State, Outcome, Whitening]:
     """The kept groups with all noise draws and the full covariance, until a step gains nothing."""
-    n_jacobian = 10**9 if task.snapshots.n_dims <= MANY_DIMS else 1200
-    residual = task.residual(dictionary, task.options.n_draws, n_jacobian, cosines=True)
+    residual = task.residual(dictionary, task.options.n_draws, cosines=True)
     state = replace(state, residuals=None)
     run.residual, run.state = residual, state
     threshold = task.threshold(dictionary)
     outcome, quiet = Outcome.budget, 0
-    whitening = Whitening.of(residual.spreads(state.v), task.options.share)
+    whitening = task.whitening(residual, state.v)
     for i in range(_N_POLISH):
         if run.spent:
             break
@@ -148,7 +152,7 @@ def _polish(task: Task, dictionary: Dictionary, state: State, run: Run) -> tuple
             outcome = Outcome.converged
             break
         if i < 6:
-            whitening = Whitening.of(residual.spreads(state.v), task.options.share)
+            whitening = task.whitening(residual, state.v)
     residual, state = kept(residual, state)
     return residual, state, outcome, whitening
 
@@ -161,9 +165,9 @@ def _ladder(y: np.ndarray) -> list[float]:
 
 
 def _evidence(residual: Residual, state: State, whitening: Whitening) -> Evidence:
-    y, J = whitening(state.read(residual)), residual.jacobian(state.v, whitening)
     alive = state.prior.alive
-    posterior = Posterior(J[:, alive], state.prior.diagonal[alive])
+    y, J = whitening(state.read(residual)), residual.jacobian(state.v, whitening, np.flatnonzero(alive))
+    posterior = Posterior(J, state.prior.diagonal[alive])
     covariance = np.zeros((len(alive), len(alive)))
     covariance[np.ix_(alive, alive)] = posterior.covariance()
     counts = np.asarray([len(basis) for basis in whitening.bases])

@@ -135,7 +135,7 @@ class MomentsOptions:
     - `path`: between snapshots, `"simulated"` chains, the `"seen"` clouds themselves (one linear problem, for snapshots
       dense in time), or `"auto"`: seen where that is accurate enough. Seen needs `anchor="previous"`.
     - `n_single`, `n_pair`, `n_all`: tanh features of each coordinate, of each pair and of all; None: by dimension.
-    - `polynomials`: whether products of two coordinates and cubes are features; None: in up to 16 dimensions.
+    - `polynomials`: whether products of two coordinates and cubes are features.
     - `n_draws`: how often each start point is simulated with fresh noise in the last phase.
     - `share`: of the points of a snapshot, as the largest number of residual directions.
     - `threshold`: log Bayes factor below which a group of features leaves; None takes the log of the number of groups
@@ -149,7 +149,7 @@ class MomentsOptions:
     n_single: int | None = None
     n_pair: int | None = None
     n_all: int | None = None
-    polynomials: bool | None = None
+    polynomials: bool = True
     n_draws: int = 6
     share: float = 0.2
     threshold: float | None = None
@@ -198,7 +198,7 @@ class MomentsOptions:
     def probes_for(self, n_dims: int) -> tuple[int, int, int]:
         """Cosines of each coordinate, of each pair and of all coordinates."""
         if n_dims > MANY_DIMS:
-            return (6, 0, 400)
+            return (6, 0, 0)
         pairs = max(1, n_dims * (n_dims - 1) // 2)
         return (24 if n_dims <= 2 else 16, _within(400 // pairs, 8, 48), 200 if n_dims > 2 else 0)
 

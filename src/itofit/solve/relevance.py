@@ -6,10 +6,12 @@ For residuals y(v) of unit covariance, linear near v, y = J v - b, and the prior
     determined share      gamma_p = 1 - lambda_p C_pp
     evidence update       lambda_g <- sum gamma_p / sum v_p^2        over the coefficients of group g
     log Bayes factor      1/2 v_g' C_gg^-1 v_g + 1/2 log det(Lambda_g C_gg)
+    gain of a newcomer    1/2 (u - 1 - log u),   u = q^2 / s,   q = j' P b,   s = j' P j,   P = I - J C J'
 
 The last (Savage and Dickey's ratio) is the evidence for the model with group g over the one without. A group whose
 log Bayes factor is below a threshold leaves the model. All is done in the smaller of the two spaces: with fewer
-residuals than coefficients, through I + J Lambda^-1 J'.
+residuals than coefficients, through I + J Lambda^-1 J'. With very many coefficients a model grows from few instead:
+a column j outside it has its best precision s^2 / (q^2 - s) in closed form (Tipping and Faul, 2003).
 """
 
 from collections import Counter
@@ -25,6 +27,7 @@ from itofit.process.features import Group
 # A group with this precision has left the model.
 GONE = 1e8
 _LARGEST = 1e7
+_MOST_ROUNDS = 60
 
 # Smallest precision of a group by kind, and the first one where that is not the number of features of the kind. For
 # features of order 1 in units of 3 sd per time span, that number gives each kind a drift of order 1 to begin with.
@@ -93,6 +96,20 @@ class Prior:
             np.concatenate([self.floor, other.floor]),
             self.fixed,
         )
+
+    def only(self, columns: Int[np.ndarray, " n_columns"]) -> "Prior":
+        """The prior of these coefficients alone, groups numbered as before."""
+        return replace(self, group=self.group[columns])
+
+    def with_precisions(self, other: "Prior") -> "Prior":
+        """The same groups with the precisions of another."""
+        return replace(self, precision=other.precision)
+
+    def with_(self, groups: Sequence[int] | np.ndarray, precision: np.ndarray) -> "Prior":
+        """The prior of the model with these groups at these precisions."""
+        chosen = self.precision.copy()
+        chosen[groups] = np.clip(precision, self.floor[groups], _LARGEST)
+        return replace(self, precision=chosen)
 
     def without(self, groups: Sequence[int]) -> "Prior":
         """The prior of the model without these groups."""
@@ -180,6 +197,40 @@ def pruned(jacobian: np.ndarray, b: np.ndarray, prior: Prior, threshold: Float[n
             return prior
         prior = prior.without([g for _, g in low[: max(1, len(low) // 4)]])
         prior = relevances(jacobian, b, prior, 1)
+
+
+def grown(
+    jacobian: np.ndarray, b: np.ndarray, prior: Prior, threshold: Float[np.ndarray, " n_groups"], n_outputs: int
+) -> Prior:
+    """Take columns in, the best of each output a round, while one gains more than its threshold.
+
+    Every group is one coefficient, and columns are ordered feature by feature, output by output.
+    """
+    squares, against = np.sum(jacobian**2, axis=0), jacobian.T @ b
+    limit = np.where(prior.group >= 0, threshold[np.maximum(prior.group, 0)], np.inf)
+    products: dict[int, np.ndarray] = {}
+    for _ in range(_MOST_ROUNDS):
+        alive = np.flatnonzero(prior.alive)
+        fresh = [p for p in alive.tolist() if p not in products]
+        products |= dict(zip(fresh, jacobian[:, fresh].T @ jacobian, strict=True))
+        cross = np.stack([products[p] for p in alive.tolist()])
+        posterior = Posterior(jacobian[:, alive], prior.diagonal[alive])
+        q = against - posterior.mean(b) @ cross
+        s = np.maximum(squares - np.sum(cross * (posterior.covariance() @ cross), axis=0), 1e-12)
+        gain = np.where(prior.alive, -np.inf, gain_of(q, s) - limit)
+        best = np.argmax(gain.reshape(-1, n_outputs), axis=0) * n_outputs + np.arange(n_outputs)
+        best = best[gain[best] > 0.0]
+        if len(best) == 0:
+            break
+        prior = prior.with_(prior.group[best], s[best] ** 2 / np.maximum(q[best] ** 2 - s[best], 1e-12))
+        prior = relevances(jacobian, b, prior, 1)
+    return prior
+
+
+def gain_of(q: np.ndarray, s: np.ndarray) -> np.ndarray:
+    """The gain in log evidence of a newcomer at its best precision; none where q^2 < s."""
+    u = np.maximum(q**2 / s, 1.0)
+    return 0.5 * (u - 1.0 - np.log(u))
 
 
 def _members(group: np.ndarray) -> list[tuple[int, np.ndarray]]:

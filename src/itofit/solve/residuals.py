@@ -1,18 +1,21 @@
 """Residuals of many probes at once, E f(simulated) - E f(seen), flight by flight, and their Jacobian."""
 
 import abc
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.drift import FeatureDrift
 from itofit.process.features import Dictionary
 from itofit.process.ito import ItoProcess
+from itofit.simulate.sensitivity import chain_adjoints
 from itofit.snapshots.clouds import Snapshots
 from itofit.solve.flights import Flight, on_cores
 from itofit.solve.whitening import Spread, Whitening
@@ -43,10 +46,12 @@ class Residual(abc.ABC):
         """What the covariance is made of; with None, before anything can be simulated."""
 
     @abc.abstractmethod
-    def jacobian(self, v: np.ndarray, whitening: Whitening) -> Float[np.ndarray, "n_rows n_coefficients"]:
-        """The Jacobian dy / dv."""
+    def jacobian(
+        self, v: np.ndarray, whitening: Whitening, columns: Int[np.ndarray, " n_columns"]
+    ) -> Float[np.ndarray, "n_rows n_columns"]:
+        """These columns of the Jacobian dy / dv."""
 
-    def only(self, marks: Bool[np.ndarray, " n_groups"]) -> "Residual":
+    def only(self, marks: Bool[np.ndarray, " n_groups"]) -> Self:
         """The same with the features of the marked groups alone."""
         return replace(self, dictionary=self.dictionary.only(marks))
 
@@ -104,17 +109,69 @@ class Simulated(Residual):
             for f, values, probes in zip(self.flights, flown, self.probes, strict=True)
         ]
 
-    def jacobian(self, v: np.ndarray, whitening: Whitening) -> Float[np.ndarray, "n_rows n_coefficients"]:
+    def jacobian(
+        self, v: np.ndarray, whitening: Whitening, columns: Int[np.ndarray, " n_columns"]
+    ) -> Float[np.ndarray, "n_rows n_columns"]:
+        if not whitening.by_probe:
+            return whitening.finish([row[:, columns] for row in self.slopes(v, whitening.bases)])
+        return whitening.finish(self._sparse_slopes(v, [np.diag(basis) for basis in whitening.bases], columns))
+
+    def slopes(self, v: np.ndarray, directions: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The derivative of each flight's residual along these directions of its probes, by the cheaper road."""
         features, coefficients = self.dictionary.features, self._coefficients(v)
-        directions = {f.target: jnp.asarray(V, dtype=float) for f, V in zip(self.flights, whitening.bases, strict=True)}
+        rows = {f.target: jnp.asarray(V, dtype=float) for f, V in zip(self.flights, directions, strict=True)}
+        backwards = self._adjoints_are_cheaper(max(len(V) for V in directions))
+
+        def work(flight, probes, start, noise, weights):
+            if backwards:
+                chain = features, coefficients, self.diffusion, start, flight.steps, noise, jnp.asarray(flight.n_steps)
+                return _adjoint_slopes(probes, rows[flight.target], weights, chain)
+            end, moved = flight.sensitivity(features, coefficients, self.diffusion, start, noise)
+            return _slopes(probes, rows[flight.target], end, moved, weights)
+
+        return [self.speed * row.reshape(len(row), -1) for row in self._summed(work, 64 if backwards else None)]
+
+    def _sparse_slopes(self, v: np.ndarray, scales: Sequence[np.ndarray], columns: np.ndarray) -> list[np.ndarray]:
+        """The same probe by probe, each of which depends on few coordinates."""
+        features, coefficients = self.dictionary.features, self._coefficients(v)
+        touched = {f.target: _rows_by_coordinate(p.support()) for f, p in zip(self.flights, self.probes, strict=True)}
+        scale = {f.target: jnp.asarray(s, dtype=float) for f, s in zip(self.flights, scales, strict=True)}
+        chosen = jnp.asarray(columns)
 
         def work(flight, probes, start, noise, weights):
             end, moved = flight.sensitivity(features, coefficients, self.diffusion, start, noise)
-            return _slopes(probes, directions[flight.target], end, moved, weights)
+            return _slopes_by_probe(probes, touched[flight.target], scale[flight.target], end, moved, weights, chosen)
 
-        parts = [flight.parts(self.n_jacobian, self.dictionary.n_features) for flight in self.flights]
-        rows = [np.sum(pieces, axis=0) for pieces in self._by_flight(work, parts)]
-        return whitening.finish([self.speed * row.reshape(len(row), -1) for row in rows])
+        return [self.speed * row for row in self._summed(work, 64)]
+
+    def _summed(self, work, size: int | None = None) -> list[np.ndarray]:
+        """`work` summed over the points of every flight; few sums are alive at once, since each may be large."""
+        n_features, split = self.dictionary.n_features, 2 if len(self.flights) < 8 else 1
+        items, owner = [], []
+        for n, (flight, probes) in enumerate(zip(self.flights, self.probes, strict=True)):
+            parts = flight.parts(self.n_jacobian, n_features, size)
+            for some in (parts[i::split] for i in range(min(split, len(parts)))):
+                items.append((flight, probes, some))
+                owner.append(n)
+
+        def total(flight, probes, parts):
+            found = work(flight, probes, *parts[0])
+            for part in parts[1:]:
+                found = found + work(flight, probes, *part)
+            return found
+
+        sums: list[np.ndarray | None] = [None] * len(self.flights)
+        for n, found in zip(owner, on_cores(total, items), strict=True):
+            found = np.asarray(found, dtype=np.float64)
+            sums[n] = found if sums[n] is None else sums[n] + found
+        return [row for row in sums if row is not None]
+
+    def _adjoints_are_cheaper(self, n_rows: int) -> bool:
+        """Products a particle: sensitivities D^2 (D + F) a step and then R D^2 F; adjoints R D (D + F) a step."""
+        n_dims, n_features = self.snapshots.n_dims, self.dictionary.n_features
+        n_steps = max(flight.n_steps for flight in self.flights)
+        forwards = n_dims**2 * (n_steps * (n_dims + n_features) + n_rows * n_features)
+        return n_steps * n_rows * n_dims * (n_dims + n_features) < forwards
 
     def _by_flight(self, work, chunks) -> list[list[np.ndarray]]:
         """`work(flight, probes, *chunk)` for every chunk of every flight, in double precision from here on."""
@@ -154,6 +211,41 @@ def _mean_of(probes: AbstractProbes, points: Float[Array, "n n_dims"], weights: 
     # A point that counts nothing may be anything.
     values = jnp.where(weights[:, None] > 0, jax.vmap(probes)(points), 0.0)
     return weights @ values
+
+
+@eqx.filter_jit
+def _slopes_by_probe(
+    probes: AbstractProbes, touched, scale, ends, moved, weights, columns
+) -> Float[Array, "n_rows n_columns"]:
+    """sum_i w_i scale grad f(x_i)' dx_i / dW, coordinate by coordinate of x over the probes that it is in."""
+    n, n_dims = ends.shape
+    gradients = jax.vmap(jax.jacfwd(probes))(ends) * (weights[:, None] * scale)[:, :, None]
+    picked = gradients[:, touched, np.arange(n_dims)[:, None]]
+    by_column = jnp.swapaxes(moved, 2, 3).reshape(n, n_dims, -1)[:, :, columns]
+    products = jnp.einsum("nis,nip->isp", picked, by_column)
+    return (
+        jnp.zeros((len(scale), len(columns))).at[touched.ravel()].add(products.reshape(touched.size, -1), mode="drop")
+    )
+
+
+def _rows_by_coordinate(support: Bool[np.ndarray, "n_probes n_dims"]) -> Int[np.ndarray, "n_dims most"]:
+    """For each coordinate the probes that depend on it, filled up with a row that does not exist."""
+    found = [np.flatnonzero(column) for column in support.T]
+    rows = np.full((len(found), max(map(len, found))), len(support))
+    for row, members in zip(rows, found, strict=True):
+        row[: len(members)] = members
+    return rows
+
+
+@eqx.filter_jit
+def _adjoint_slopes(probes: AbstractProbes, directions, weights, chain) -> Float[Array, "n_rows n_features n_dims"]:
+    """The same by adjoints."""
+
+    def slopes_at(ends):
+        gradients = jnp.einsum("rm,nmi->nri", directions, jax.vmap(jax.jacfwd(probes))(ends))
+        return gradients * weights[:, None, None]
+
+    return jnp.swapaxes(chain_adjoints(*chain, slopes_at=slopes_at), 1, 2)
 
 
 @eqx.filter_jit

@@ -10,12 +10,13 @@ target with f - gap/2 Lf. How good the trapezoid is shows in a simulation over t
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.features import AbstractFeatures, Dictionary
@@ -86,10 +87,13 @@ class SeenPath(Residual):
             Spread(*ends, *self._thin(ends, count, found[2 * n], found[2 * n + 1])) for n, ends in enumerate(self.ends)
         ]
 
-    def jacobian(self, v: np.ndarray, whitening: Whitening) -> Float[np.ndarray, "n_rows n_coefficients"]:
-        return whitening.finish([basis @ slope for basis, slope in zip(whitening.bases, self.slopes, strict=True)])
+    def jacobian(
+        self, v: np.ndarray, whitening: Whitening, columns: Int[np.ndarray, " n_columns"]
+    ) -> Float[np.ndarray, "n_rows n_columns"]:
+        pairs = zip(whitening.bases, self.slopes, strict=True)
+        return whitening.finish([basis @ slope[:, columns] for basis, slope in pairs])
 
-    def only(self, marks: Bool[np.ndarray, " n_groups"]) -> "SeenPath":
+    def only(self, marks: Bool[np.ndarray, " n_groups"]) -> Self:
         rows = np.repeat(marks, [group.size for group in self.dictionary.groups])
         columns = np.repeat(rows, self.snapshots.n_dims)
         slopes = tuple(slope[:, columns] for slope in self.slopes)
@@ -126,12 +130,14 @@ class Corrected(Residual):
     def spreads(self, v: np.ndarray | None) -> list[Spread]:
         return self.seen.spreads(v)
 
-    def jacobian(self, v: np.ndarray, whitening: Whitening) -> Float[np.ndarray, "n_rows n_coefficients"]:
-        return self.simulated.jacobian(v, whitening)
+    def jacobian(
+        self, v: np.ndarray, whitening: Whitening, columns: Int[np.ndarray, " n_columns"]
+    ) -> Float[np.ndarray, "n_rows n_columns"]:
+        return self.simulated.jacobian(v, whitening, columns)
 
-    def only(self, marks: Bool[np.ndarray, " n_groups"]) -> "Corrected":
+    def only(self, marks: Bool[np.ndarray, " n_groups"]) -> Self:
         simulated = replace(self.simulated, dictionary=self.dictionary.only(marks))
-        return Corrected.of(simulated, self.seen.only(marks))
+        return replace(self, dictionary=simulated.dictionary, simulated=simulated, seen=self.seen.only(marks))
 
 
 def _expectations(snapshots: Snapshots, which: list[int], probes, features, diffusion) -> list[tuple[np.ndarray, ...]]:

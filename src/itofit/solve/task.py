@@ -8,13 +8,15 @@ import numpy as np
 from jaxtyping import Float
 
 from itofit.process.diffusion import AbstractDiffusion
-from itofit.process.features import Dictionary
+from itofit.process.features import MANY_DIMS, Dictionary
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshots
+from itofit.solve.dictionaries import box_of
 from itofit.solve.flights import flights_between
 from itofit.solve.options import MomentsOptions
-from itofit.solve.residuals import Simulated
+from itofit.solve.residuals import Residual, Simulated
 from itofit.solve.seen_path import Corrected, SeenPath
+from itofit.solve.whitening import Whitening
 from itofit.weak.fixed_probes import (
     AbstractProbes,
     CosineProbes,
@@ -24,7 +26,7 @@ from itofit.weak.fixed_probes import (
     random_frequencies,
 )
 
-_MOST_PRODUCTS = 200
+_JACOBIAN_POINTS = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +45,23 @@ class Task:
         """Three sd in the whole span: the drift is speed * W' phi with W of order one."""
         return 3.0 / float(self.mesh.times[-1] - self.mesh.times[0])
 
-    def residual(self, dictionary: Dictionary, n_draws: int, n_jacobian: int, *, cosines: bool) -> Simulated:
+    @property
+    def box(self) -> tuple[np.ndarray, np.ndarray]:
+        """The range of the data and a quarter of it on either side, outside which high powers are frozen."""
+        return box_of(self.snapshots)
+
+    def whitening(self, residual: Residual, v: np.ndarray | None) -> Whitening:
+        """The covariance of the residuals at `v`; in many dimensions every probe is kept and correlations shrunk."""
+        share = self.options.share if self.snapshots.n_dims <= MANY_DIMS or v is None else None
+        return Whitening.of(residual.spreads(v), share)
+
+    def residual(self, dictionary: Dictionary, n_draws: int, *, cosines: bool) -> Simulated:
         flights = flights_between(self.snapshots, self.mesh, self.options.anchor, n_draws, self.seed)
         n_probes = self.options.probes_for(self.snapshots.n_dims) if cosines else None
         probes = tuple(self._probes(flight.target, n_probes) for flight in flights)
-        return Simulated.between(self.snapshots, self.diffusion, flights, probes, dictionary, self.speed, n_jacobian)
+        few = self.snapshots.n_dims <= MANY_DIMS
+        n_points = max(self.snapshots.counts) if few else _JACOBIAN_POINTS
+        return Simulated.between(self.snapshots, self.diffusion, flights, probes, dictionary, self.speed, n_points)
 
     def seen_path(self, dictionary: Dictionary, gaps: Sequence[int]) -> SeenPath:
         """The residual over these gaps that takes the observed clouds for the path."""
@@ -76,9 +90,14 @@ class Task:
         centre = jnp.asarray(mean, dtype=float)
         width = jnp.asarray(np.maximum(sd, 1e-6 * sd.max() + 1e-12), dtype=float)
         n_dims, rng = self.snapshots.n_dims, np.random.default_rng(self.seed)
-        moments = MomentProbes(centre, width, moment_pairs(n_dims, _MOST_PRODUCTS, rng))
+        moments = MomentProbes(centre, width, moment_pairs(n_dims, _most_products(n_dims), rng))
         if n_cosines is None:
             return moments
         omega, phase = random_frequencies(n_dims, *n_cosines, rng)
         cosine = CosineProbes(centre, width, jnp.asarray(omega, dtype=float), jnp.asarray(phase, dtype=float))
         return JoinedProbes((moments, cosine))
+
+
+def _most_products(n_dims: int) -> int:
+    """All of them up to D = 50; of more only what memory holds."""
+    return 200 if n_dims <= MANY_DIMS else 1225

@@ -38,18 +38,32 @@ class Spread(NamedTuple):
 
 
 class Whitening(NamedTuple):
-    """The map y = L^-1 V r, with V the directions kept of each flight's own covariance."""
+    """The map y = L^-1 V r, with V the directions kept of each flight's own covariance, or every probe by itself.
+
+    `by_probe` says that the bases are diagonal.
+    """
 
     bases: tuple[Float[np.ndarray, "_ n_probes"], ...]
     factor: Blocks
+    by_probe: bool = False
 
     @classmethod
-    def of(cls, spreads: Sequence[Spread], share: float = 0.2) -> "Whitening":
+    def of(cls, spreads: Sequence[Spread], share: float | None = 0.2) -> "Whitening":
         """The full covariance; without flown values, each flight on its own with the spread of its target for both.
 
-        At most `share` of the effective number of points is kept as directions.
+        At most `share` of the effective number of points is kept as directions. With None every probe is kept, and
+        what cannot be known of so many correlations is shrunk away.
         """
         contributions = [_contributions(spread) for spread in spreads]
+        if share is None:
+            bases = tuple(np.diag(1.0 / np.sqrt(_variances(parts))) for parts in contributions)
+            blocks = _covariance(contributions, bases)
+            kept = 1.0 - _shrinkage(blocks, min(_effective(spread) for spread in spreads))
+            whole = {
+                at: kept * block + (1.0 - kept) * (at[0] == at[1]) * np.eye(*block.shape)
+                for at, block in blocks.items()
+            }
+            return cls(bases, _factored(whole, len(bases)), by_probe=True)
         bases = tuple(
             _directions(np.sum([a.T @ a for _, a in parts], axis=0), share * _effective(spread))
             for spread, parts in zip(spreads, contributions, strict=True)
@@ -61,6 +75,17 @@ class Whitening(NamedTuple):
     def __call__(self, residuals: Sequence[np.ndarray]) -> np.ndarray:
         """Whiten the residuals of all flights."""
         return self.finish([basis @ r for basis, r in zip(self.bases, residuals, strict=True)])
+
+    def back(self, y: Float[np.ndarray, " n_rows *some"]) -> list[np.ndarray]:
+        """The transposed map: for every flight the probes' weights that read these rows."""
+        ends = np.cumsum([0, *[len(basis) for basis in self.bases]])
+        done: list[np.ndarray] = [y[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        for i in reversed(range(len(done))):
+            done[i] = solve_triangular(self.factor[i, i].T, done[i], lower=False, check_finite=False)
+            for j in range(i):
+                if (i, j) in self.factor:
+                    done[j] = done[j] - self.factor[i, j].T @ done[i]
+        return [basis.T @ row for basis, row in zip(self.bases, done, strict=True)]
 
     def finish(self, rows: Sequence[np.ndarray]) -> np.ndarray:
         """Whiten rows that are already in the flights' own directions."""
@@ -82,6 +107,18 @@ def _contributions(spread: Spread) -> list[tuple[int, np.ndarray]]:
         return [(spread.target, -size * np.sqrt(w)[:, None] * centred)]
     w0, flown = spread.start_weights, spread.flown
     return [(spread.start, w0[:, None] * (flown - w0 @ flown)), (spread.target, -w[:, None] * centred)]
+
+
+def _variances(parts: list[tuple[int, np.ndarray]]) -> np.ndarray:
+    found = np.sum([np.sum(a**2, axis=0) for _, a in parts], axis=0)
+    return np.maximum(found, _SMALLEST * found.max())
+
+
+def _shrinkage(blocks: Blocks, count: float) -> float:
+    """The share of the correlations that is chance: their expected square without any, over their mean square."""
+    squares = [np.sum(block**2) - np.sum(np.diag(block) ** 2) for (n, m), block in blocks.items() if n == m]
+    sizes = [len(block) * (len(block) - 1) for (n, m), block in blocks.items() if n == m]
+    return float(np.clip(sum(sizes) / count / max(sum(squares), 1e-12), 0.0, 1.0))
 
 
 def _effective(spread: Spread) -> float:

@@ -12,7 +12,7 @@ from itertools import combinations
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 Point = Float[Array, " n_dims"]
 
@@ -23,6 +23,10 @@ class AbstractProbes(eqx.Module):
     @abc.abstractmethod
     def __call__(self, x: Point) -> Float[Array, " n_probes"]:
         """f_m(x)."""
+
+    @abc.abstractmethod
+    def support(self) -> Bool[np.ndarray, "n_probes n_dims"]:
+        """Which coordinates each f_m depends on."""
 
     @abc.abstractmethod
     def bend(self, x: Point, covariance: Float[Array, "n_dims n_dims"]) -> Float[Array, " n_probes"]:
@@ -46,6 +50,11 @@ class MomentProbes(AbstractProbes):
         z = (x - self.centre) / self.width
         rows, columns = self._columns()
         return jnp.concatenate([z, z[rows] * z[columns]])
+
+    def support(self) -> Bool[np.ndarray, "n_probes n_dims"]:
+        unit = np.eye(len(self.centre), dtype=bool)
+        rows, columns = self._columns()
+        return np.concatenate([unit, unit[rows] | unit[columns]])
 
     def bend(self, x: Point, covariance: Float[Array, "n_dims n_dims"]) -> Float[Array, " n_probes"]:
         rows, columns = self._columns()
@@ -76,6 +85,9 @@ class CosineProbes(AbstractProbes):
     def __call__(self, x: Point) -> Float[Array, " n_probes"]:
         return jnp.cos(self.omega @ ((x - self.centre) / self.width) + self.phase)
 
+    def support(self) -> Bool[np.ndarray, "n_probes n_dims"]:
+        return np.asarray(self.omega) != 0.0
+
     def bend(self, x: Point, covariance: Float[Array, "n_dims n_dims"]) -> Float[Array, " n_probes"]:
         omega = self.omega / self.width
         return -0.5 * self(x) * jnp.sum((omega @ covariance) * omega, axis=1)
@@ -94,6 +106,9 @@ class JoinedProbes(AbstractProbes):
 
     def __call__(self, x: Point) -> Float[Array, " n_probes"]:
         return jnp.concatenate([part(x) for part in self.parts])
+
+    def support(self) -> Bool[np.ndarray, "n_probes n_dims"]:
+        return np.concatenate([part.support() for part in self.parts])
 
     def bend(self, x: Point, covariance: Float[Array, "n_dims n_dims"]) -> Float[Array, " n_probes"]:
         return jnp.concatenate([part.bend(x, covariance) for part in self.parts])
