@@ -138,8 +138,8 @@ class MomentsOptions:
     - `polynomials`: whether products of two coordinates and cubes are features.
     - `n_draws`: how often each start point is simulated with fresh noise in the last phase.
     - `share`: of the points of a snapshot, as the largest number of residual directions.
-    - `threshold`: log Bayes factor below which a group of features leaves; None takes the log of the number of groups
-      (for a linear term, of coordinates): the odds of one in so many.
+    - `threshold`: log Bayes factor below which a group of features leaves; None takes the log of the number of groups:
+      the odds of one in so many.
     - `n_iter`: budget of Gauss-Newton steps over all phases.
     - `dictionary`: a function of one state in the user's units that returns features, instead of all of the above.
     """
@@ -208,11 +208,9 @@ class MomentsOptions:
         few = max(0.25, min(1.0, 10.0 / n_gaps))
         return (max(6, int(few * single)), int(few * min(pair, 8 if n_dims > 2 else pair)), int(few * min(dense, 60)))
 
-    def threshold_for(self, kind: str, n_dims: int, n_groups: int) -> float:
+    def threshold_for(self, n_groups: int) -> float:
         """The log Bayes factor a group must have to stay."""
-        if self.threshold is not None:
-            return self.threshold
-        return math.log(max(2, n_dims if kind == "linear" else n_groups))
+        return math.log(max(2, n_groups)) if self.threshold is None else self.threshold
 
 
 def _replaced(options, changes: dict[str, Any]):

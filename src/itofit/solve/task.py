@@ -79,9 +79,8 @@ class Task:
 
     def threshold(self, dictionary: Dictionary) -> Float[np.ndarray, " n_groups"]:
         """The log Bayes factor every (group, output) must have, in the order of `Prior.over`."""
-        n_dims, n_groups = self.snapshots.n_dims, len(dictionary.groups)
-        kinds = [group.kind for group in dictionary.groups if group.kind != "constant"]
-        return np.repeat([self.options.threshold_for(kind, n_dims, n_groups) for kind in kinds], n_dims)
+        count = sum(group.kind != "constant" for group in dictionary.groups)
+        return np.full(count * self.snapshots.n_dims, self.options.threshold_for(len(dictionary.groups)))
 
     def _probes(self, target: int, n_cosines: tuple[int, int, int] | None) -> AbstractProbes:
         x, w = self.snapshots.clouds[target], self.snapshots.weights[target]
