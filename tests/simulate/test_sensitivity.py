@@ -9,7 +9,7 @@ from itofit.process.diffusion import ConstantDiffusion, FunctionDiffusion
 from itofit.process.drift import FeatureDrift
 from itofit.process.features import affine, joined, polynomials, ridges
 from itofit.process.ito import ItoProcess
-from itofit.simulate.sensitivity import BLOCK, chain_ends, chain_sensitivities
+from itofit.simulate.sensitivity import BLOCK, chain_adjoints, chain_ends, chain_sensitivities
 
 N_STEPS = BLOCK + 7
 
@@ -62,6 +62,27 @@ def test_sensitivities_are_the_derivative_of_a_plain_loop(n_dims, make):
     np.testing.assert_allclose(end, wanted_end, rtol=1e-5, atol=1e-5)
     wanted = np.swapaxes(np.asarray(wanted), -1, -2)  # [particle, i, feature, output] to [particle, i, output, feature]
     np.testing.assert_allclose(moved, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("make", [constant, state_dependent])
+def test_adjoints_are_sums_of_sensitivities(make):
+    features, W, start, steps, noise = problem(2)
+    slopes = jnp.asarray(np.random.default_rng(0).standard_normal((len(start), 3, 2)), dtype=float)
+    chain = features, W, make(2), start, steps, noise
+    _, moved = chain_sensitivities(*chain, jnp.asarray(2))
+    wanted = jnp.einsum("nri,niof->rof", slopes, moved)
+    found = chain_adjoints(*chain, jnp.asarray(N_STEPS), lambda end: slopes)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * float(jnp.abs(wanted).max()))
+
+
+def test_a_heun_step_is_of_second_order():
+    """A linear drift without noise: one step is exp(-h) up to h^3 / 6, where Euler's is up to h^2 / 2."""
+    process = ItoProcess(
+        FeatureDrift(affine(1).features, jnp.asarray([[0.0], [-1.0]])), ConstantDiffusion(jnp.zeros((1, 1)))
+    )
+    for h in (0.1, 0.2):
+        end = process.heun_step(jnp.ones(1), h, jnp.zeros(1))
+        assert abs(float(end[0]) - np.exp(-h)) < 1.01 * h**3 / 6.0
 
 
 def test_ends_are_those_of_a_plain_loop():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from itofit.process.features import Group
-from itofit.solve.relevance import GONE, Posterior, Prior, pruned, relevances
+from itofit.solve.relevance import GONE, Posterior, Prior, gain_of, grown, pruned, relevances
 
 
 def log_evidence(J, b, diagonal):
@@ -180,3 +180,33 @@ def test_updates_are_bounded_by_the_factor_and_the_floor():
     np.testing.assert_allclose(moved.precision, [0.9 / 0.36, 0.5, 1e-4], rtol=1e-5)
     far = prior.updated(np.ones(4), np.full(4, 1e-3), factor=5.0)
     np.testing.assert_allclose(far.precision, [5.0, 5.0, 5e-4])
+
+
+def single_columns(n_columns):
+    """A prior with every column a group of its own, all out of the model but the first."""
+    precision = np.full(n_columns, GONE)
+    precision[0] = 1.0
+    return Prior(np.arange(n_columns), precision, np.full(n_columns, 1e-8))
+
+
+def test_the_gain_of_a_newcomer_is_that_of_the_evidence():
+    """At its best precision s^2 / (q^2 - s) the dense log evidence rises by the gain, and no precision does better."""
+    J, b, _ = problem(30, 2)
+    b = b + 3.0 * J[:, 1]
+    inside = np.linalg.inv(np.eye(30) + np.outer(J[:, 0], J[:, 0]))
+    q, s = J[:, 1] @ inside @ b, J[:, 1] @ inside @ J[:, 1]
+    best = s**2 / (q**2 - s)
+    without = log_evidence(J[:, :1], b, np.ones(1))
+    gains = [log_evidence(J, b, np.array([1.0, best * factor])) - without for factor in (0.8, 1.0, 1.25)]
+    np.testing.assert_allclose(gains[1], gain_of(np.atleast_1d(q), np.atleast_1d(s))[0], rtol=1e-9)
+    assert gains[1] > max(gains[0], gains[2])
+
+
+def test_columns_that_matter_grow_in_and_others_do_not():
+    """Two outputs, 40 features, 200 rows of unit noise: effects of ten standard errors, a threshold of log 80."""
+    rng = np.random.default_rng(3)
+    J = rng.standard_normal((200, 80))
+    v = np.zeros(80)
+    v[[5, 17, 60]] = [0.8, -0.9, 1.2]
+    prior = grown(J, J @ v + rng.standard_normal(200), single_columns(80), np.full(80, np.log(80.0)), 2)
+    assert set(np.flatnonzero(prior.alive)) == {0, 5, 17, 60}
