@@ -105,7 +105,7 @@ class Prior:
         """The same groups with the precisions of another."""
         return replace(self, precision=other.precision)
 
-    def with_(self, groups: Sequence[int] | np.ndarray, precision: np.ndarray) -> "Prior":
+    def including(self, groups: Sequence[int] | np.ndarray, precision: np.ndarray) -> "Prior":
         """The prior of the model with these groups at these precisions."""
         chosen = self.precision.copy()
         chosen[groups] = np.clip(precision, self.floor[groups], _LARGEST)
@@ -222,7 +222,7 @@ def grown(
         best = best[gain[best] > 0.0]
         if len(best) == 0:
             break
-        prior = prior.with_(prior.group[best], s[best] ** 2 / np.maximum(q[best] ** 2 - s[best], 1e-12))
+        prior = prior.including(prior.group[best], s[best] ** 2 / np.maximum(q[best] ** 2 - s[best], 1e-12))
         prior = relevances(jacobian, b, prior, 1)
     return prior
 

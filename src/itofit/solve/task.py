@@ -56,6 +56,7 @@ class Task:
         return Whitening.of(residual.spreads(v), share)
 
     def residual(self, dictionary: Dictionary, n_draws: int, *, cosines: bool) -> Simulated:
+        """The residual of chains over the mesh, every start point flown `n_draws` times."""
         flights = flights_between(self.snapshots, self.mesh, self.options.anchor, n_draws, self.seed)
         n_probes = self.options.probes_for(self.snapshots.n_dims) if cosines else None
         probes = tuple(self._probes(flight.target, n_probes) for flight in flights)
