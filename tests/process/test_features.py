@@ -10,6 +10,9 @@ from itofit.process.features import (
     Dictionary,
     FunctionFeatures,
     Group,
+    OnTrial,
+    Ridges,
+    RidgeSlopes,
     affine,
     described,
     joined,
@@ -155,3 +158,30 @@ def test_a_function_cannot_be_described(refused):
         described(function_dictionary(2).features)
     with refused("function"):
         described(joined([affine(2), function_dictionary(2)]).features)
+
+
+RIDGES = np.array([[1.2, -0.5, 0.3], [0.0, 2.0, -1.0]]), np.array([0.4, -0.6])
+
+
+def test_ridge_slopes_are_the_derivatives_of_ridges():
+    directions, offsets = (jnp.asarray(a, dtype=float) for a in RIDGES)
+    x = jnp.asarray([0.3, -0.8, 0.5])
+    by_direction, by_offset = jax.jacfwd(lambda w, b: Ridges(w, b)(x), argnums=(0, 1))(directions, offsets)
+    own = np.arange(2)
+    wanted = np.concatenate([by_direction[own, own], np.asarray(by_offset[own, own])[:, None]], axis=1)
+    np.testing.assert_allclose(RidgeSlopes(directions, offsets)(x), wanted.ravel(), rtol=1e-5, atol=1e-6)
+
+
+def test_ridge_slopes_have_the_slope_of_automatic_differentiation():
+    features = RidgeSlopes(*(jnp.asarray(a, dtype=float) for a in RIDGES))
+    W = jnp.asarray(np.random.default_rng(0).standard_normal((8, 3)), dtype=float)
+    x = jnp.asarray([0.3, -0.8, 0.5])
+    np.testing.assert_allclose(features.slope(x, W), jax.jacfwd(lambda y: features(y) @ W)(x), rtol=1e-4, atol=1e-5)
+
+
+def test_features_on_trial_are_seen_but_do_not_move_the_drift():
+    known, tried = affine(3).features, RidgeSlopes(*(jnp.asarray(a, dtype=float) for a in RIDGES))
+    both = OnTrial(known, tried, 4)
+    x, W = jnp.asarray([0.3, -0.8, 0.5]), jnp.zeros((12, 3)).at[:4].set(1.0)
+    np.testing.assert_array_equal(both(x), jnp.concatenate([known(x), tried(x)]))
+    np.testing.assert_array_equal(both.slope(x, W), known.slope(x, W[:4]))

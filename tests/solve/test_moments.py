@@ -366,7 +366,6 @@ def test_history_is_complete(model):
     assert np.all(history.temperature >= 1.0)
     assert np.all(history.temperature[history.phase > 0] == 1.0)
     assert history.n_groups[-1] == 1  # the constant is no group
-    assert history.n_groups.max() == 4  # x, x^2, x^3 and the tanh features
     assert np.all(np.isfinite(history.objective))
 
 
@@ -397,7 +396,7 @@ class StopAfter:
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("count", [1, 6, 14])
+@pytest.mark.parametrize("count", [1, 5, 9])
 def test_an_interrupted_run_keeps_what_it_has(data, model, count, tmp_path):
     listener = StopAfter(count)
     with pytest.warns(FitWarning, match="interrupted"):

@@ -90,6 +90,45 @@ class Ridges(AbstractFeatures):
         return Ridges(self.directions[index], self.offsets[index])
 
 
+class RidgeSlopes(AbstractFeatures):
+    """sech^2(omega_u . x + beta_u) [x, 1], ridge by ridge: how ridges change with their directions and offsets."""
+
+    directions: Float[Array, "n_ridges n_dims"]
+    offsets: Float[Array, " n_ridges"]
+
+    def __call__(self, x: Point) -> Float[Array, " n_features"]:
+        bell = 1.0 - jnp.tanh(self.directions @ x + self.offsets) ** 2
+        return jnp.outer(bell, jnp.append(x, 1.0)).ravel()
+
+    def slope(self, x: Point, coefficients: Float[Array, "n_features n_dims"]) -> Float[Array, "n_dims n_dims"]:
+        by_ridge = coefficients.reshape(len(self.offsets), len(x) + 1, -1)
+        height = jnp.tanh(self.directions @ x + self.offsets)
+        bell = 1.0 - height**2
+        across = jnp.einsum("uio,i->uo", by_ridge, jnp.append(x, 1.0))
+        turned = jnp.einsum("u,uo,uj->oj", -2.0 * height * bell, across, self.directions)
+        return turned + jnp.einsum("u,ujo->oj", bell, by_ridge[:, :-1])
+
+    def only(self, index: Int[np.ndarray, " n_kept"]) -> AbstractFeatures:
+        raise NotImplementedError("the slopes of ridges belong together")
+
+
+class OnTrial(AbstractFeatures):
+    """A dictionary and features that are only tried beside it: their coefficients are zero, whatever they are."""
+
+    known: AbstractFeatures
+    tried: AbstractFeatures
+    n_known: int = eqx.field(static=True)
+
+    def __call__(self, x: Point) -> Float[Array, " n_features"]:
+        return jnp.concatenate([self.known(x), self.tried(x)])
+
+    def slope(self, x: Point, coefficients: Float[Array, "n_features n_dims"]) -> Float[Array, "n_dims n_dims"]:
+        return self.known.slope(x, coefficients[: self.n_known])
+
+    def only(self, index: Int[np.ndarray, " n_kept"]) -> AbstractFeatures:
+        raise NotImplementedError("features on trial are not part of a model")
+
+
 class ClippedMonomials(AbstractFeatures):
     """Monomials of clip(x, low, high): frozen outside a box, so that high powers cannot run away there."""
 

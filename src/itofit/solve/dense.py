@@ -119,9 +119,8 @@ def _solved(task: Task, seen: SeenPath, run: Run) -> tuple[SeenPath, State, Whit
         state = _linear(seen, state.prior, whitening, threshold if i else None)
     y = whitening(seen(state.v))
     objective = 0.5 * float(y @ y + state.prior.diagonal @ state.v**2)
-    run.note(3, 1.0, objective, float(np.mean(y**2)), state)
+    run.note(3, 1.0, objective, float(np.mean(y**2)), seen, state)
     seen, state = kept(seen, state)
-    run.residual, run.state = seen, state
     return seen, state, whitening
 
 

@@ -1,6 +1,5 @@
 """The dictionaries a moments fit begins with: affine to aim, and everything to shape."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,44 +28,26 @@ class Library:
     """The dictionaries of one fit.
 
     - `aim`: the affine one, or the user's own.
-    - `more`: what is added to it to find the shape: monomials, and few tanh features of each subset of coordinates;
+    - `more`: what may come in to find the shape: monomials, and a few tanh features of each subset of coordinates;
       None with the user's own.
-    - `rich`: how many tanh features a single coordinate and a pair should have in the end.
     """
 
     aim: Dictionary
     more: Dictionary | None
-    rich: tuple[int, int]
-    n_dims: int
-    seed: int
-
-    def richer(self, kept: Sequence[Group]) -> Dictionary | None:
-        """Further tanh features of the subsets that were kept, or None where they have enough."""
-        found = [group for group in kept if group.kind == "ridge"]
-        single = [group for group in found if len(group.coordinates) == 1]
-        joint = [group for group in found if len(group.coordinates) > 1]
-        rng = np.random.default_rng([self.seed, 2])
-        parts = []
-        for groups, wanted in ((single, self.rich[0]), (joint, self.rich[1])):
-            count = min(wanted, 5 * wanted // max(1, len(groups))) - max((g.size for g in groups), default=wanted)
-            for length in sorted({len(g.coordinates) for g in groups}) if count > 0 else ():
-                same = [g.coordinates for g in groups if len(g.coordinates) == length]
-                parts.append(ridges(self.n_dims, same, count, rng))
-        return joined(parts) if parts else None
 
 
 def library_for(snapshots: Snapshots, scaling: Scaling, options: MomentsOptions, seed: int) -> Library:
     """The dictionaries for standardised snapshots; a user's own replaces them all."""
     n_dims = snapshots.n_dims
     if options.dictionary is not None:
-        return Library(_user_dictionary(options.dictionary, snapshots, scaling), None, (0, 0), n_dims, seed)
+        return Library(_user_dictionary(options.dictionary, snapshots, scaling), None)
     rng = np.random.default_rng([seed, 1])
     n_single, n_pair, n_all = options.features_for(n_dims)
     parts = [polynomials(n_dims, *box_of(snapshots))] if options.polynomials else []
     parts += [ridges(n_dims, [(a,) for a in range(n_dims)], n_single, rng)] if n_single else []
     parts += [ridges(n_dims, pairs(n_dims), n_pair, rng)] if n_pair and n_dims > 1 else []
     parts += [ridges(n_dims, [tuple(range(n_dims))], n_all, rng)] if n_all and n_dims > 2 else []
-    return Library(affine(n_dims), joined(parts) if parts else None, options.features_for(2)[:2], n_dims, seed)
+    return Library(affine(n_dims), joined(parts) if parts else None)
 
 
 def box_of(snapshots: Snapshots) -> tuple[np.ndarray, np.ndarray]:

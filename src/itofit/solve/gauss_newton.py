@@ -21,7 +21,7 @@ DAMPING = (1e-8, 1e-2)
 SMALL_DECREASE = 1e-3
 _MOST_TRIES = 10
 # Steps a fit usually takes, for the progress bar.
-_USUAL = 35
+_USUAL = 60
 
 SomeResidual = TypeVar("SomeResidual", bound=Residual)
 
@@ -55,8 +55,10 @@ class Run:
     def spent(self) -> bool:
         return len(self.rows) >= self.options.n_iter
 
-    def note(self, phase: int, temperature: float, objective: float, chi2: float, state: State) -> None:
-        self.state = state
+    def note(
+        self, phase: int, temperature: float, objective: float, chi2: float, residual: Residual, state: State
+    ) -> None:
+        self.residual, self.state = residual, state
         self.rows.append((phase, temperature, objective, chi2, int(np.sum(state.prior.precision < GONE))))
         seconds = max(time.perf_counter() - self.began, 1e-9)
         progress = Progress(
@@ -127,11 +129,11 @@ def step(
         after = _objective(y_new, candidate, precision)
         if np.isfinite(after) and after < before:
             moved = State(candidate, prior, max(damping / 10.0, DAMPING[0]), r_new)
-            run.note(phase, temperature, after, float(np.mean(y_new**2)) * temperature**2, moved)
+            run.note(phase, temperature, after, float(np.mean(y_new**2)) * temperature**2, residual, moved)
             return moved, (before - after) / max(before, 1.0)
         damping = max(10.0 * damping, 1e-4)
     stay = State(v, prior, DAMPING[1], r)
-    run.note(phase, temperature, before, float(np.mean(y**2)) * temperature**2, stay)
+    run.note(phase, temperature, before, float(np.mean(y**2)) * temperature**2, residual, stay)
     return stay, 0.0
 
 
@@ -151,7 +153,7 @@ def kept(residual: SomeResidual, state: State) -> tuple[SomeResidual, State]:
     rows = np.repeat(marks, [group.size for group in groups])
     numbers = prior.group.reshape(-1, n_dims)[rows]
     names, renamed = np.unique(numbers[numbers >= 0], return_inverse=True)
-    group = np.full(numbers.shape, -1)
+    group = numbers.copy()
     group[numbers >= 0] = renamed
     smaller = Prior(group.ravel(), prior.precision[names], prior.floor[names], prior.fixed)
     v = state.v.reshape(-1, n_dims)[rows].ravel()

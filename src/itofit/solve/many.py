@@ -15,7 +15,8 @@ import numpy as np
 
 from itofit.process.features import Dictionary, joined, monomials, pairs
 from itofit.solve.gauss_newton import DAMPING, Run, State, kept, step
-from itofit.solve.relevance import Posterior, Prior, gain_of
+from itofit.solve.growth import own_slopes
+from itofit.solve.relevance import Posterior, gain_of
 from itofit.solve.residuals import Residual, Simulated
 from itofit.solve.task import Task
 from itofit.solve.whitening import Whitening
@@ -25,19 +26,7 @@ _N_RANDOM = 16
 _MOST_PRODUCTS = 64
 
 
-def own_slopes(dictionary: Dictionary, n_dims: int) -> Prior:
-    """The prior under which a coordinate depends on nothing but itself."""
-    groups = [group for group in dictionary.groups if group.kind != "constant"]
-    others = [
-        n_dims * g + output
-        for g, group in enumerate(groups)
-        for output in range(n_dims)
-        if group.kind != "linear" or group.coordinates != (output,)
-    ]
-    return Prior.over(dictionary.groups, n_dims).without(others)
-
-
-def grow(task: Task, known: Dictionary, more: Dictionary | None, state: State, run: Run) -> tuple[Residual, State]:
+def grow_many(task: Task, known: Dictionary, more: Dictionary | None, state: State, run: Run) -> tuple[Residual, State]:
     """Let linear terms and powers come in, screen the products, and let those come in as well."""
     residual, state = _extended(task, known, more, state)
     residual, state, whitening = _grown(task, residual, state, run)
@@ -58,7 +47,6 @@ def _extended(task: Task, known: Dictionary, more: Dictionary | None, state: Sta
 
 
 def _grown(task: Task, residual: Simulated, state: State, run: Run) -> tuple[Simulated, State, Whitening]:
-    run.residual, run.state = residual, state
     entry, threshold = _entry(task, residual.dictionary), task.threshold(residual.dictionary)
     whitening = task.whitening(residual, state.v)
     for i in range(_N_GROW):
@@ -93,7 +81,8 @@ def screened(task: Task, residual: Simulated, state: State, whitening: Whitening
     products = monomials(pairs(n_dims), low, high)
     wide = replace(residual, dictionary=joined([residual.dictionary, products]))
     v = np.concatenate([state.v, np.zeros(products.n_features * n_dims)])
-    columns = np.sum(wide.slopes(v, [weights.T for weights in whitening.back(rows)]), axis=0)[:, len(state.v) :]
+    fresh = np.arange(len(state.v), len(v))
+    columns = np.sum(wide.slopes(v, [weights.T for weights in whitening.back(rows)], fresh), axis=0)
     gain = gain_of(columns[0], np.mean(columns[1:] ** 2, axis=0)).reshape(-1, n_dims).max(axis=1)
     # The random rows know s to a third or so: products at half the entry are looked at more closely.
     likely = np.flatnonzero(gain > 0.5 * np.log(products.n_features * n_dims))

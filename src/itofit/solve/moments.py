@@ -6,9 +6,9 @@ for g(x) = speed * W' phi(x), all f at once. The Euler chains are driven by fixe
 function whose Jacobian comes from `simulate.sensitivity`; L is from `solve.whitening` and lambda from
 `solve.relevance`. Three phases, each from the result of the one before:
 
-    aim      affine drift; means and covariances only, residuals divided by a temperature that falls to 1
-    shape    the whole dictionary; cosines; the evidence finds which groups of features the data ask for
-    polish   those groups alone; more noise draws; the full covariance until nothing moves
+    aim      own slopes alone; means and covariances only, residuals divided by a temperature that falls to 1
+    grow     cosines as well; terms come in and leave as the evidence asks (`solve.growth`, `solve.many`)
+    polish   those terms alone; more noise draws; the full covariance until nothing moves
 
 Where snapshots are dense in time none of this is simulated: `solve.dense` takes the observed clouds for the path.
 """
@@ -20,24 +20,26 @@ from dataclasses import replace
 import numpy as np
 
 from itofit.process.diffusion import AbstractDiffusion
-from itofit.process.features import MANY_DIMS, Dictionary, joined
+from itofit.process.features import MANY_DIMS, Dictionary
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshots
 from itofit.solve.dense import collocate, worth_trying
 from itofit.solve.dictionaries import Library
 from itofit.solve.evidence import Evidence, MomentsFit
 from itofit.solve.gauss_newton import DAMPING, SMALL_DECREASE, Run, State, kept, step
+from itofit.solve.growth import grow, own_slopes
 from itofit.solve.listeners import Listener
-from itofit.solve.many import grow, own_slopes
+from itofit.solve.many import grow_many
 from itofit.solve.options import MomentsOptions
 from itofit.solve.outcome import Outcome
 from itofit.solve.relevance import Posterior, Prior
 from itofit.solve.residuals import Residual
 from itofit.solve.seen_path import Corrected, SeenPath
 from itofit.solve.task import Task
+from itofit.solve.turning import Turning, frozen, turned, turning_ridges
 from itofit.solve.whitening import Whitening
 
-_N_SHAPE, _N_POLISH = 7, 20
+_N_POLISH = 20
 
 
 def fit_moments(
@@ -63,6 +65,7 @@ def fit_moments(
         if run.residual is None or run.state is None:
             raise
         residual, state = run.residual, run.state
+        residual, state = frozen(residual, state) if isinstance(residual, Turning) else (residual, state)
     if not np.all(np.isfinite(state.v)) or not run.rows:
         outcome = Outcome.non_finite
     return MomentsFit(
@@ -84,16 +87,12 @@ def _may_be_seen(task: Task) -> bool:
 def _simulated(task: Task, library: Library, run: Run) -> tuple[Residual, State, Outcome, Whitening]:
     """The three phases."""
     n_dims = task.snapshots.n_dims
-    many = n_dims > MANY_DIMS and task.options.dictionary is None
-    prior = own_slopes(library.aim, n_dims) if many else Prior.over(library.aim.groups, n_dims)
+    given = task.options.dictionary is not None
+    prior = Prior.over(library.aim.groups, n_dims) if given else own_slopes(library.aim, n_dims)
     residual, state = _aim(task, library.aim, prior, run)
-    if many:
-        residual, state = grow(task, residual.dictionary, library.more, state, run)
-    elif library.more is not None:
-        residual, state = _shape(task, residual.dictionary, library.more, state, run)
-        richer = library.richer(residual.dictionary.groups)
-        if richer is not None:
-            residual, state = _shape(task, residual.dictionary, richer, state, run)
+    if not given:
+        way = grow_many if n_dims > MANY_DIMS else grow
+        residual, state = way(task, library.aim, library.more, state, run)
     return _polish(task, residual.dictionary, state, run)
 
 
@@ -115,32 +114,16 @@ def _aim(task: Task, dictionary: Dictionary, prior: Prior, run: Run) -> tuple[Re
     return residual, state
 
 
-def _shape(task: Task, known: Dictionary, more: Dictionary, state: State, run: Run) -> tuple[Residual, State]:
-    """Add features to those known, let the evidence weigh all groups, and keep those it asks for."""
-    n_dims, dictionary = task.snapshots.n_dims, joined([known, more])
-    residual = task.residual(dictionary, 2, cosines=True)
-    v = np.concatenate([state.v, np.zeros(more.n_features * n_dims)])
-    state = State(v, state.prior.joined(Prior.over(more.groups, n_dims)))
-    run.residual, run.state = residual, state
-    threshold = task.threshold(dictionary)
-    for i in range(_N_SHAPE):
-        if run.spent:
-            break
-        whitening = task.whitening(residual, state.v)
-        n_updates, last = 0 if i < 2 else 3, i == _N_SHAPE - 1
-        moved, _ = step(residual, whitening, state, 1.0, 1, run, n_updates, threshold if last else None)
-        state = moved or replace(state, damping=DAMPING[1])
-    return kept(residual, state)
-
-
 def _polish(task: Task, dictionary: Dictionary, state: State, run: Run) -> tuple[Residual, State, Outcome, Whitening]:
     """The kept groups with all noise draws and the full covariance, until a step gains nothing."""
     residual = task.residual(dictionary, task.options.n_draws, cosines=True)
     state = replace(state, residuals=None)
-    run.residual, run.state = residual, state
-    threshold = task.threshold(dictionary)
-    outcome, quiet = Outcome.budget, 0
     whitening = task.whitening(residual, state.v)
+    turning = turning_ridges(residual, state)
+    if turning is not None and not run.spent:
+        residual, state = frozen(turning[0], turned(turning[0], whitening, turning[1], run, 2))
+    threshold = task.threshold(residual.dictionary)
+    outcome, quiet = Outcome.budget, 0
     for i in range(_N_POLISH):
         if run.spent:
             break

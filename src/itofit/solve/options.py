@@ -138,8 +138,8 @@ class MomentsOptions:
     - `polynomials`: whether products of two coordinates and cubes are features.
     - `n_draws`: how often each start point is simulated with fresh noise in the last phase.
     - `share`: of the points of a snapshot, as the largest number of residual directions.
-    - `threshold`: log Bayes factor below which a group of features leaves; None takes the log of the number of groups:
-      the odds of one in so many.
+    - `threshold`: log Bayes factor below which a group of features leaves; None takes the log of the number of
+      groups times outputs: the odds of one in so many.
     - `n_iter`: budget of Gauss-Newton steps over all phases.
     - `dictionary`: a function of one state in the user's units that returns features, instead of all of the above.
     """
@@ -153,7 +153,7 @@ class MomentsOptions:
     n_draws: int = 6
     share: float = 0.2
     threshold: float | None = None
-    n_iter: int = 100
+    n_iter: int = 300
     dictionary: Any = None
 
     def __post_init__(self):
@@ -208,9 +208,9 @@ class MomentsOptions:
         few = max(0.25, min(1.0, 10.0 / n_gaps))
         return (max(6, int(few * single)), int(few * min(pair, 8 if n_dims > 2 else pair)), int(few * min(dense, 60)))
 
-    def threshold_for(self, n_groups: int) -> float:
-        """The log Bayes factor a group must have to stay."""
-        return math.log(max(2, n_groups)) if self.threshold is None else self.threshold
+    def threshold_for(self, n_choices: int) -> float:
+        """The log Bayes factor a group must have to stay, among so many groups and outputs."""
+        return math.log(max(2, n_choices)) if self.threshold is None else self.threshold
 
 
 def _replaced(options, changes: dict[str, Any]):

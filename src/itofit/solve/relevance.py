@@ -26,6 +26,8 @@ from itofit.process.features import Group
 
 # A group with this precision has left the model.
 GONE = 1e8
+# Instead of a group: coefficients with a fixed weak prior, and coefficients that are not in the model.
+CONSTANT, ABSENT = -1, -2
 _LARGEST = 1e7
 _MOST_ROUNDS = 60
 
@@ -39,7 +41,7 @@ _FIRST = {"linear": 1e-2, "user": 1e-1}
 class Prior:
     """Precisions of the coefficients.
 
-    - `group`: for every coefficient (feature by feature, output by output) its group, or -1 for the constants.
+    - `group`: for every coefficient (feature by feature, output by output) its group, or CONSTANT or ABSENT.
     - `precision`, `floor`: of every group; the constants have a fixed, small one.
     """
 
@@ -57,7 +59,7 @@ class Prior:
             count[one.kind] += one.size
         for one in groups:
             if one.kind == "constant":
-                group.append(np.full((one.size, n_outputs), -1))
+                group.append(np.full((one.size, n_outputs), CONSTANT))
                 continue
             first, smallest = _FIRST.get(one.kind, float(count[one.kind])), _SMALLEST[one.kind]
             group.append(np.tile(len(precision) + np.arange(n_outputs), (one.size, 1)))
@@ -68,9 +70,8 @@ class Prior:
     @property
     def diagonal(self) -> Float[np.ndarray, " n_coefficients"]:
         """Lambda, coefficient by coefficient."""
-        if len(self.precision) == 0:
-            return np.full(len(self.group), self.fixed)
-        return np.where(self.group >= 0, self.precision[np.maximum(self.group, 0)], self.fixed)
+        every = np.concatenate([self.precision, [GONE, self.fixed]])
+        return every[self.group]
 
     @property
     def alive(self) -> Bool[np.ndarray, " n_coefficients"]:
@@ -89,7 +90,7 @@ class Prior:
 
     def joined(self, other: "Prior") -> "Prior":
         """The prior of these coefficients followed by those."""
-        shifted = np.where(other.group >= 0, other.group + len(self.precision), -1)
+        shifted = np.where(other.group >= 0, other.group + len(self.precision), other.group)
         return Prior(
             np.concatenate([self.group, shifted]),
             np.concatenate([self.precision, other.precision]),
@@ -141,6 +142,10 @@ class Posterior:
         if self.dual:
             return self.scale * (u - self.scaled.T @ cho_solve(self.factor, self.scaled @ u))
         return self.scale * cho_solve(self.factor, u)
+
+    def half_log_det(self) -> float:
+        """1/2 log det(I + Lambda^-1 J'J): what the evidence charges for the freedom of the coefficients."""
+        return float(np.sum(np.log(np.diag(self.factor[0]))))
 
     def determined(self) -> Float[np.ndarray, " n_coefficients"]:
         """gamma_p: the share of each coefficient's prior variance that the data remove, between 0 and 1."""
@@ -234,7 +239,7 @@ def gain_of(q: np.ndarray, s: np.ndarray) -> np.ndarray:
 
 
 def _members(group: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """Positions of the members of every group; the constants (-1) have none."""
+    """Positions of the members of every group."""
     order = np.argsort(group, kind="stable")
     names, first = np.unique(group[order], return_index=True)
     return [(int(g), m) for g, m in zip(names, np.split(order, first[1:]), strict=True) if g >= 0]

@@ -113,23 +113,29 @@ class Simulated(Residual):
         self, v: np.ndarray, whitening: Whitening, columns: Int[np.ndarray, " n_columns"]
     ) -> Float[np.ndarray, "n_rows n_columns"]:
         if not whitening.by_probe:
-            return whitening.finish([row[:, columns] for row in self.slopes(v, whitening.bases)])
+            return whitening.finish(self.slopes(v, whitening.bases, columns))
         return whitening.finish(self._sparse_slopes(v, [np.diag(basis) for basis in whitening.bases], columns))
 
-    def slopes(self, v: np.ndarray, directions: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The derivative of each flight's residual along these directions of its probes, by the cheaper road."""
+    def slopes(
+        self, v: np.ndarray, directions: Sequence[np.ndarray], columns: Int[np.ndarray, " n_columns"]
+    ) -> list[np.ndarray]:
+        """These columns of the derivative of each flight's residual along directions of its probes, the cheaper way."""
         features, coefficients = self.dictionary.features, self._coefficients(v)
         rows = {f.target: jnp.asarray(V, dtype=float) for f, V in zip(self.flights, directions, strict=True)}
         backwards = self._adjoints_are_cheaper(max(len(V) for V in directions))
+        asked = None if backwards else _filled_up(columns, len(v))
 
         def work(flight, probes, start, noise, weights):
             if backwards:
                 chain = features, coefficients, self.diffusion, start, flight.steps, noise, jnp.asarray(flight.n_steps)
                 return _adjoint_slopes(probes, rows[flight.target], weights, chain)
             end, moved = flight.sensitivity(features, coefficients, self.diffusion, start, noise)
-            return _slopes(probes, rows[flight.target], end, moved, weights)
+            return _slopes(probes, rows[flight.target], end, moved, weights, asked)
 
-        return [self.speed * row.reshape(len(row), -1) for row in self._summed(work, 64 if backwards else None)]
+        found = self._summed(work, 64 if backwards else None)
+        if asked is None:
+            return [self.speed * row[:, columns] for row in found]
+        return [self.speed * row[:, : len(columns)] for row in found]
 
     def _sparse_slopes(self, v: np.ndarray, scales: Sequence[np.ndarray], columns: np.ndarray) -> list[np.ndarray]:
         """The same probe by probe, each of which depends on few coordinates."""
@@ -238,20 +244,32 @@ def _rows_by_coordinate(support: Bool[np.ndarray, "n_probes n_dims"]) -> Int[np.
 
 
 @eqx.filter_jit
-def _adjoint_slopes(probes: AbstractProbes, directions, weights, chain) -> Float[Array, "n_rows n_features n_dims"]:
+def _adjoint_slopes(probes: AbstractProbes, directions, weights, chain) -> Float[Array, "n_rows n_columns"]:
     """The same by adjoints."""
 
     def slopes_at(ends):
         gradients = jnp.einsum("rm,nmi->nri", directions, jax.vmap(jax.jacfwd(probes))(ends))
         return gradients * weights[:, None, None]
 
-    return jnp.swapaxes(chain_adjoints(*chain, slopes_at=slopes_at), 1, 2)
+    found = chain_adjoints(*chain, slopes_at=slopes_at)
+    return jnp.swapaxes(found, 1, 2).reshape(len(directions), -1)
 
 
 @eqx.filter_jit
-def _slopes(probes: AbstractProbes, directions, ends, moved, weights) -> Float[Array, "n_rows n_features n_dims"]:
-    """sum_i w_i V grad f(x_i)' dx_i / dW, ordered feature by feature, output by output."""
+def _slopes(probes: AbstractProbes, directions, ends, moved, weights, columns) -> Float[Array, "n_rows n_columns"]:
+    """sum_i w_i V grad f(x_i)' dx_i / dW, ordered feature by feature, output by output; all columns with None."""
     n, n_dims = ends.shape
-    gradients = jnp.einsum("rm,nmi->nir", directions, jax.vmap(jax.jacfwd(probes))(ends))
-    total = jnp.einsum("nir,nip->rp", gradients * weights[:, None, None], moved.reshape(n, n_dims, -1))
-    return jnp.swapaxes(total.reshape(len(directions), n_dims, -1), 1, 2)
+    gradients = jnp.einsum("rm,nmi->nir", directions, jax.vmap(jax.jacfwd(probes))(ends)) * weights[:, None, None]
+    if columns is not None:
+        picked = moved[:, :, columns % n_dims, columns // n_dims]
+        return jnp.einsum("nir,nip->rp", gradients, picked)
+    total = jnp.einsum("nir,nip->rp", gradients, moved.reshape(n, n_dims, -1))
+    return jnp.swapaxes(total.reshape(len(directions), n_dims, -1), 1, 2).reshape(len(directions), -1)
+
+
+def _filled_up(columns: Int[np.ndarray, " n_columns"], n_all: int) -> Int[Array, " n_asked"] | None:
+    """The columns and the first again and again up to a power of two, so that few sizes compile; None: rather all."""
+    size = max(32, 1 << (max(len(columns), 1) - 1).bit_length())
+    if size > n_all // 2:
+        return None
+    return jnp.asarray(np.concatenate([columns, np.zeros(size - len(columns), dtype=columns.dtype)]))

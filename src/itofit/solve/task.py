@@ -80,8 +80,8 @@ class Task:
 
     def threshold(self, dictionary: Dictionary) -> Float[np.ndarray, " n_groups"]:
         """The log Bayes factor every (group, output) must have, in the order of `Prior.over`."""
-        count = sum(group.kind != "constant" for group in dictionary.groups)
-        return np.full(count * self.snapshots.n_dims, self.options.threshold_for(len(dictionary.groups)))
+        count = self.snapshots.n_dims * sum(group.kind != "constant" for group in dictionary.groups)
+        return np.full(count, self.options.threshold_for(count))
 
     def _probes(self, target: int, n_cosines: tuple[int, int, int] | None) -> AbstractProbes:
         x, w = self.snapshots.clouds[target], self.snapshots.weights[target]

@@ -1,0 +1,156 @@
+"""Ridges that turn: their Jacobian, what stays still, and that a known ridge is found."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from itofit import FokkerPlanckProcess, Snapshots, known_system
+from itofit.process.diffusion import ConstantDiffusion
+from itofit.process.features import Ridges, affine, joined, monomials
+from itofit.simulate.mesh import Mesh
+from itofit.solve.gauss_newton import Run, State
+from itofit.solve.options import MomentsOptions
+from itofit.solve.relevance import ABSENT, CONSTANT, Prior
+from itofit.solve.task import Task
+from itofit.solve.turning import UNIT, Turning, frozen, ridges_at, still, turned, turning_ridges
+
+N_DIMS, SIGMA = 2, 0.5
+SHAPE = np.array([[1.5, -0.7, 0.3], [0.0, 2.0, -0.4]])
+
+
+@pytest.fixture(scope="module")
+def task():
+    rng = np.random.default_rng(0)
+    clouds = [rng.standard_normal((n, N_DIMS)) + m for n, m in ((90, 0.0), (120, 0.4), (100, 0.7))]
+    data = Snapshots.from_arrays(clouds, [0.0, 0.2, 0.5])
+    options = MomentsOptions(share=0.5)
+    return Task(data, ConstantDiffusion(SIGMA * jnp.eye(N_DIMS)), Mesh.refine(data.times, 0.05), options, 0)
+
+
+@pytest.fixture(scope="module")
+def turning(task):
+    rest = joined([affine(N_DIMS), monomials([(0, 1)], -9.0 * np.ones(2), 9.0 * np.ones(2))])
+    return Turning.of(task.residual(rest, 2, cosines=True), rest, len(SHAPE))
+
+
+@pytest.fixture(scope="module")
+def state(turning):
+    """All coefficients in the model, the first ridge free in both coordinates and the second in one."""
+    rng = np.random.default_rng(1)
+    v = np.concatenate([0.3 * rng.standard_normal(turning.n_linear), SHAPE.ravel() / UNIT])
+    slots = np.array([CONSTANT, CONSTANT, CONSTANT, ABSENT, CONSTANT, CONSTANT])
+    prior = Prior.over(turning.dictionary.groups, N_DIMS).joined(Prior(slots, np.zeros(0), np.zeros(0)))
+    return State(v, prior)
+
+
+@pytest.fixture(scope="module")
+def whitening(task, turning, state):
+    return task.whitening(turning, state.v)
+
+
+def test_the_unknowns_say_where_the_ridges_are(turning, state):
+    np.testing.assert_allclose(turning.shape(state.v), SHAPE)
+    ridge_part = turning.at(state.v).dictionary.features.parts[-1]
+    assert isinstance(ridge_part, Ridges)
+    np.testing.assert_allclose(ridge_part.directions, SHAPE[:, :-1], rtol=1e-6)
+    assert [g.coordinates for g in turning.at(state.v).dictionary.groups if g.kind == "ridge"] == [(0, 1), (1,)]
+
+
+def test_the_jacobian_is_the_slope_of_the_residual(turning, state, whitening):
+    """Central differences along random directions of all unknowns.
+
+    The Jacobian flies the first of two draws, the residual both, which are antithetic: they agree only where the noise
+    is left out. A chain without noise is a special case of the same code.
+    """
+    quiet = Turning.of(
+        Task(
+            turning.snapshots,
+            ConstantDiffusion(1e-6 * jnp.eye(N_DIMS)),
+            Mesh.refine(turning.snapshots.times, 0.05),
+            MomentsOptions(share=0.5),
+            0,
+        ).residual(turning.rest, 2, cosines=True),
+        turning.rest,
+        len(SHAPE),
+    )
+    columns = np.flatnonzero(state.prior.alive)
+    J = quiet.jacobian(state.v, whitening, columns)
+    rng, h = np.random.default_rng(2), 0.03
+    for _ in range(3):
+        way = np.zeros(len(state.v))
+        way[columns] = rng.standard_normal(len(columns))
+        way *= np.where(np.arange(len(way)) < quiet.n_linear, 0.1, 1.0)
+        slope = (whitening(quiet(state.v + h * way)) - whitening(quiet(state.v - h * way))) / (2.0 * h)
+        # Single precision over 2h, and the third derivative: some 1e-3 of the largest entry.
+        np.testing.assert_allclose(J @ way[columns], slope, atol=3e-3 * np.abs(slope).max())
+
+
+def test_columns_are_those_asked_for(turning, state, whitening):
+    every = np.flatnonzero(state.prior.alive)
+    whole = turning.jacobian(state.v, whitening, every)
+    scale = 1e-5 * np.abs(whole).max()
+    for some in (every[::3], every[every < turning.n_linear][::2], every[every >= turning.n_linear]):
+        part = turning.jacobian(state.v, whitening, some)
+        np.testing.assert_allclose(part, whole[:, np.isin(every, some)], atol=scale)
+
+
+def test_features_on_trial_have_the_columns_they_would_have_inside(turning, state, whitening):
+    """A ridge that is tried, against the same ridge as a third one with amplitude zero."""
+    tried = ridges_at(np.array([[0.4, 1.1, -0.2]]))
+    _, beside = turning.jacobians(state.v, whitening, np.arange(2), tried)
+    inside = joined([turning.at(state.v).dictionary, tried])
+    wide = replace(turning.base, dictionary=inside)
+    v = np.concatenate([state.v[: turning.n_linear], np.zeros(N_DIMS)])
+    columns = turning.n_linear + np.arange(N_DIMS)
+    np.testing.assert_allclose(beside, wide.jacobian(v, whitening, columns), atol=1e-5 * np.abs(beside).max())
+
+
+def test_a_still_step_moves_no_ridge_and_a_turn_moves_only_free_slots(turning, state, whitening):
+    run = Run(MomentsOptions(), ())
+    stood = still(turning, whitening, state, run, 1)
+    np.testing.assert_array_equal(stood.v[turning.n_linear :], state.v[turning.n_linear :])
+    assert np.any(stood.v != state.v)
+    moved = turned(turning, whitening, stood, run, 1)
+    free = state.prior.alive[turning.n_linear :]
+    assert np.all(moved.v[turning.n_linear :][free] != state.v[turning.n_linear :][free])
+    assert moved.v[turning.n_linear :][~free] == 0.0
+    assert run.rows[-1][2] < run.rows[0][2]
+
+
+def test_frozen_and_turning_again_is_the_same_model(turning, state):
+    residual, linear = frozen(turning, state)
+    again, back = turning_ridges(residual, linear)
+    np.testing.assert_allclose(back.v, state.v, rtol=1e-6)
+    np.testing.assert_array_equal(back.prior.alive, state.prior.alive)
+    assert again.rest.groups == turning.rest.groups
+    for a, b in zip(again(back.v), residual(linear.v), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_without_ridges_nothing_turns(task):
+    residual = task.residual(affine(N_DIMS), 1, cosines=False)
+    assert turning_ridges(residual, State(np.zeros(6), Prior.over(residual.dictionary.groups, 2))) is None
+
+
+@pytest.mark.slow
+def test_the_wells_of_syn2_are_one_ridge_across_their_line():
+    """The truth is affine and one ridge along mu_1 - mu_2 = (27, 30), and its drift is known.
+
+    The direction is known to some 20 degrees from 1200 points (spread over five seeds), the drift to a fifth at
+    the data.
+    """
+    system = known_system("syn2", 2)
+    training = system.observe(1200, system.train_times, key=jax.random.key(3))
+    model = FokkerPlanckProcess(4.0, dt=0.01, solver="moments", random_state=0).fit(training)
+    parts = [p for p in model.standard_process_.drift.features.parts if isinstance(p, Ridges)]
+    assert [len(p.offsets) for p in parts] == [1]
+    across = np.asarray(parts[0].directions[0]) / model.scaling_.sd
+    cosine = abs(across @ [27.0, 30.0]) / np.linalg.norm(across) / np.hypot(27.0, 30.0)
+    assert cosine > np.cos(np.deg2rad(35.0))
+    x = np.concatenate([cloud for _, cloud, _ in training])[::20]
+    wanted = np.asarray(jax.vmap(system.process.drift)(jnp.asarray(x)))
+    off = model.drift(x) - wanted
+    assert np.sqrt(np.mean(off**2)) < 0.35 * np.sqrt(np.mean(wanted**2))
