@@ -1,8 +1,9 @@
 """Time and peak memory of the moments solver against points, dimensions, features, steps and snapshots.
 
-    python -m benchmarks.moments --json moments.json [--vary n d features steps snapshots] [--profile]
+    python -m benchmarks.moments --json moments.json [--vary n d features steps snapshots system] [--profile]
 
-Every row is a process of its own on Syn-1 (D = 2 unless varied): it fits twice, the first time with compilation, and
+Every row is a process of its own on Syn-1 (D = 2 unless varied), whose drift is soon found; `system` is Syn-2 and Syn-3 at
+their own times, whose drifts must grow. A row fits twice, the first time with compilation, and
 reports seconds of both, Gauss-Newton steps and the peak of its resident memory. `--profile` prints where the time of
 one warm fit goes. Compare rows of one run on a quiet machine.
 """
@@ -19,13 +20,14 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-BASE: dict[str, Any] = {"n": 1200, "d": 2, "features": None, "steps": 200, "snapshots": 3}
+BASE: dict[str, Any] = {"system": "syn1", "n": 1200, "d": 2, "features": None, "steps": 200, "snapshots": 3}
 VARIED: dict[str, list[Any]] = {
     "n": [300, 1200, 4800],
     "d": [2, 6, 10],
     "features": [16, 64, 256],
     "steps": [50, 200, 800],
     "snapshots": [3, 5, 9],
+    "system": [{"system": name, "d": d} for name in ("syn2", "syn3") for d in (2, 10)],
 }
 
 
@@ -34,15 +36,18 @@ def measure(row: dict[str, Any], profile: bool) -> dict[str, Any]:
     import jax
     import numpy as np
 
+    from experiments.table1.methods import sigma_of
     from itofit import FitWarning, FokkerPlanckProcess, known_system
 
     warnings.simplefilter("ignore", FitWarning)
-    system = known_system("syn1", row["d"])
-    times = [0.0, *np.geomspace(0.2, 2.0, row["snapshots"] - 1)]
+    system = known_system(row["system"], row["d"])
+    times, dt = system.train_times, system.dt
+    if row["system"] == "syn1":
+        times, dt = [0.0, *np.geomspace(0.2, 2.0, row["snapshots"] - 1)], 2.0 / row["steps"]
     training = system.observe(row["n"], times, key=jax.random.key(0))
     options = {} if row["features"] is None else {"n_pair": row["features"]}
     seconds, profiler = [], cProfile.Profile()
-    model = FokkerPlanckProcess(1.0, dt=2.0 / row["steps"], solver="moments", random_state=0, options=options)
+    model = FokkerPlanckProcess(sigma_of(system), dt=dt, solver="moments", random_state=0, options=options)
     for i in range(2):
         began = time.perf_counter()
         if i == 1 and profile:
@@ -65,7 +70,8 @@ def measure(row: dict[str, Any], profile: bool) -> dict[str, Any]:
 
 def rows(vary: list[str]) -> list[dict[str, Any]]:
     """The base configuration with one thing changed at a time."""
-    return [{**BASE, name: value, "varied": name} for name in vary for value in VARIED[name]]
+    changes = [(name, v if isinstance(v, dict) else {name: v}) for name in vary for v in VARIED[name]]
+    return [{**BASE, **change, "varied": name} for name, change in changes]
 
 
 def main() -> None:
@@ -89,7 +95,7 @@ def main() -> None:
         record = json.loads(done.stdout.splitlines()[-1])
         records.append(record)
         times = f"cold {record['cold_s']:6.1f} s  warm {record['warm_s']:6.1f} s  {record['n_iter']} steps"
-        label = f"{row['varied']:>9} {row[row['varied']]!s:>5}"
+        label = f"{row['varied']:>9} {row[row['varied']]!s:>5}  D = {row['d']:>2}"
         print(f"{label}  {times}  peak {record['peak_gb']:.2f} GB  {record['outcome']}", flush=True)
         if args.json:
             args.json.write_text(json.dumps(records, indent=1))
