@@ -320,7 +320,7 @@ class FokkerPlanckProcess(Face):
             warnings.warn(
                 f"chi-squared is {self.evidence_.misfit:.1f} times its degrees of freedom: no drift of this dictionary "
                 "with this sigma explains the snapshots; look at sigma, at a drift that changes with time, or give a "
-                "richer dictionary (options={'n_pair': ...})",
+                "dictionary of your own (options={'dictionary': ...})",
                 FitWarning,
                 stacklevel=5,
             )

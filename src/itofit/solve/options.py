@@ -134,7 +134,8 @@ class MomentsOptions:
     - `anchor`: simulate every interval from the snapshot before it (`previous`) or all from the first (`initial`).
     - `path`: between snapshots, `"simulated"` chains, the `"seen"` clouds themselves (one linear problem, for snapshots
       dense in time), or `"auto"`: seen where that is accurate enough. Seen needs `anchor="previous"`.
-    - `n_single`, `n_pair`, `n_all`: tanh features of each coordinate, of each pair and of all; None: by dimension.
+    - `n_single`, `n_pair`, `n_all`: tanh features drawn of each coordinate, of each pair and of all, from which ridges
+      of the drift begin; None: by dimension.
     - `polynomials`: whether products of two coordinates and cubes are features.
     - `n_draws`: how often each start point is simulated with fresh noise in the last phase.
     - `share`: of the points of a snapshot, as the largest number of residual directions.
