@@ -2,10 +2,10 @@
 
     python -m benchmarks.moments --json moments.json [--vary n d features steps snapshots system] [--profile]
 
-Every row is a process of its own on Syn-1 (D = 2 unless varied), whose drift is soon found; `system` is Syn-2 and Syn-3 at
-their own times, whose drifts must grow. A row fits twice, the first time with compilation, and
-reports seconds of both, Gauss-Newton steps and the peak of its resident memory. `--profile` prints where the time of
-one warm fit goes. Compare rows of one run on a quiet machine.
+Every row is a process of its own on Syn-1 (D = 2 unless varied), whose drift is soon found; `system` is Syn-2 and
+Syn-3 at their own times, whose drifts must grow. A row fits twice, the first time with compilation, and reports
+seconds of both, Gauss-Newton steps and the peak of its resident memory. `--profile` prints where the time of one warm
+fit goes. Compare rows of one run on a quiet machine.
 """
 
 import argparse
@@ -35,8 +35,8 @@ def measure(row: dict[str, Any], profile: bool) -> dict[str, Any]:
     """Two fits of one configuration, in this process."""
     import jax
     import numpy as np
-
     from experiments.table1.methods import sigma_of
+
     from itofit import FitWarning, FokkerPlanckProcess, known_system
 
     warnings.simplefilter("ignore", FitWarning)
