@@ -139,8 +139,8 @@ def test_without_ridges_nothing_turns(task):
 def test_the_wells_of_syn2_are_one_ridge_across_their_line():
     """The truth is affine and one ridge along mu_1 - mu_2 = (27, 30), and its drift is known.
 
-    Over six data sets (keys 2 to 7) the direction came out 8 to 17 degrees off and the drift at the data .33 to .45 of its
-    size: its steepness is hardly seen in so short a time. Twice the angle, and a drift that is more right than wrong.
+    Over six data sets (keys 2 to 7) the direction came out 8 to 17 degrees off and the drift at the data .33 to .45 of
+    its size: its steepness is hardly seen in so short a time. Twice the angle, and a drift more right than wrong.
     """
     system = known_system("syn2", 2)
     training = system.observe(1200, system.train_times, key=jax.random.key(3))
