@@ -135,6 +135,7 @@ def test_weighted_points_count_as_repeated_ones(data):
     assert model.predict(0.5).shape == (60, 2)
 
 
+@pytest.mark.slow
 def test_auto_dt_scales_with_time(data):
     slow = Snapshots.from_arrays(data.clouds, 100.0 * data.times)
     quick, lazy = small(dt="auto").fit(data), small(dt="auto", sigma=0.07).fit(slow)

@@ -154,6 +154,7 @@ def test_warm_refinement_of_dt(data):
     assert 0.0 <= model.dt_error_ <= 0.05
 
 
+@pytest.mark.slow
 def test_small_ornstein_uhlenbeck_is_recovered_within_its_floor():
     """Mean and variance at an unseen time, against the closed form.
 
