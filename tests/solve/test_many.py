@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from itofit import FokkerPlanckProcess, Snapshots
+from itofit import FitWarning, FokkerPlanckProcess, Snapshots
 from itofit.process.diffusion import ConstantDiffusion
 from itofit.process.features import affine, joined, monomials
 from itofit.simulate.mesh import Mesh
@@ -139,3 +139,16 @@ def test_the_way_back_is_the_transposed_map(data):
     there = y @ whitening(r)
     back = sum(a @ b for a, b in zip(whitening.back(y), r, strict=True))
     np.testing.assert_allclose(there, back, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_tanh_features_asked_for_in_many_dimensions_do_not_turn():
+    """They come in groups there, somewhere in the dictionary; a threshold below any evidence keeps them to the end."""
+    rng = np.random.default_rng(0)
+    clouds = [rng.standard_normal((60, 17)) + np.tanh(3.0 * rng.standard_normal((60, 17))) * t for t in (0.0, 0.1)]
+    options = {"n_single": 2, "n_draws": 1, "threshold": -50.0, "n_iter": 3}
+    with pytest.warns(FitWarning):
+        model = FokkerPlanckProcess(0.3, dt=0.1, solver="moments", random_state=0, options=options).fit(
+            Snapshots.from_arrays(clouds, [0.0, 0.1])
+        )
+    assert np.all(np.isfinite(model.predict(0.1)))

@@ -1,4 +1,4 @@
-"""The dictionaries a moments fit begins with: affine to aim, and everything to shape."""
+"""The dictionaries a moments fit begins with: affine to aim, and what may come in as the drift grows."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -14,7 +14,7 @@ from itofit.solve.outcome import Outcome
 class GaussNewtonHistory:
     """What the moments solver logged, one value an iteration.
 
-    - `phase`: 0 aim, 1 shape, 2 polish, 3 on the seen path. `temperature`: by which residuals were divided.
+    - `phase`: 0 aim, 1 grow, 2 polish, 3 on the seen path. `temperature`: by which residuals were divided.
     - `objective`: half the squared whitened residuals and the prior. `chi2`: squared residuals a row, at temperature 1.
     - `n_groups`: groups of features (times outputs) in the model.
     """

@@ -90,10 +90,11 @@ def _simulated(task: Task, library: Library, run: Run) -> tuple[Residual, State,
     given = task.options.dictionary is not None
     prior = Prior.over(library.aim.groups, n_dims) if given else own_slopes(library.aim, n_dims)
     residual, state = _aim(task, library.aim, prior, run)
+    few = n_dims <= MANY_DIMS
     if not given:
-        way = grow_many if n_dims > MANY_DIMS else grow
+        way = grow if few else grow_many
         residual, state = way(task, library.aim, library.more, state, run)
-    return _polish(task, residual.dictionary, state, run)
+    return _polish(task, residual.dictionary, state, run, ridges_turn=few and not given)
 
 
 def _aim(task: Task, dictionary: Dictionary, prior: Prior, run: Run) -> tuple[Residual, State]:
@@ -114,12 +115,14 @@ def _aim(task: Task, dictionary: Dictionary, prior: Prior, run: Run) -> tuple[Re
     return residual, state
 
 
-def _polish(task: Task, dictionary: Dictionary, state: State, run: Run) -> tuple[Residual, State, Outcome, Whitening]:
+def _polish(
+    task: Task, dictionary: Dictionary, state: State, run: Run, ridges_turn: bool
+) -> tuple[Residual, State, Outcome, Whitening]:
     """The kept groups with all noise draws and the full covariance, until a step gains nothing."""
     residual = task.residual(dictionary, task.options.n_draws, cosines=True)
     state = replace(state, residuals=None)
     whitening = task.whitening(residual, state.v)
-    turning = turning_ridges(residual, state)
+    turning = turning_ridges(residual, state) if ridges_turn else None
     if turning is not None and not run.spent:
         residual, state = frozen(turning[0], turned(turning[0], whitening, turning[1], run, 2))
     threshold = task.threshold(residual.dictionary)

@@ -104,7 +104,10 @@ class Turning(Residual):
 
 
 def turning_ridges(residual: Residual, state: State) -> tuple[Turning, State] | None:
-    """The residual whose ridges may turn, each in the coordinates it is a function of; None where there are none."""
+    """The residual whose ridges may turn, each in the coordinates it is a function of; None where there are none.
+
+    Every ridge is a group of its own and they end the dictionary, as `solve.growth` leaves them.
+    """
     groups = residual.dictionary.groups
     ridge = np.asarray([group.kind == "ridge" for group in groups])
     if not np.any(ridge):
