@@ -115,8 +115,7 @@ def measure_ours(case: Case, iterations: int, give_up: float) -> dict[str, Any]:
     from itofit.process import rescaled
     from itofit.simulate import known_system
     from itofit.snapshots.scaling import Scaling
-    from itofit.solve.adversarial import first_run, fresh_drift, iterate, optimisers_for
-    from itofit.solve.game import Game
+    from itofit.solve.adversarial import Member, iterate, optimisers_for, prepared
     from itofit.solve.options import PRESETS
 
     snapshots, mesh = observe(case)
@@ -124,11 +123,10 @@ def measure_ours(case: Case, iterations: int, give_up: float) -> dict[str, Any]:
     options = PRESETS[preset].override(**changes, **({} if case.batch is None else {"batch_size": case.batch}))
     scaling = Scaling.fit(snapshots) if options.standardise else Scaling.identity(case.dim)
     diffusion = rescaled(known_system(case.system, case.dim).process, scaling.inverse).diffusion
-    game, optimisers = Game.between(scaling.transform(snapshots), diffusion, mesh, options), optimisers_for(options)
+    standard, optimisers = scaling.transform(snapshots), optimisers_for(options)
     k_init, k_run = jax.random.split(jax.random.key(case.seed))
-    drift = fresh_drift(case.dim, float(mesh.times[-1] - mesh.times[0]), options, key=k_init)
-    # An iteration does not read the held-out criterion, so a constant stands for it.
-    players = first_run(game, drift, optimisers, lambda _: jax.numpy.zeros(()), key=k_init).players
+    game, _, run, _ = prepared(Member(standard, standard, diffusion, k_init), mesh, options)
+    players = run.players
     start_mb, began = resident_mb(), time.perf_counter()
     compiled = eqx.filter_jit(iterate).lower(game, optimisers, players, k_run).compile()
     compile_seconds = time.perf_counter() - began

@@ -6,6 +6,7 @@ from itofit.baselines import Persistence as Persistence
 from itofit.errors import FitWarning as FitWarning
 from itofit.errors import InputError as InputError
 from itofit.estimator import FokkerPlanckProcess as FokkerPlanckProcess
+from itofit.estimator import fit_together as fit_together
 from itofit.metrics import Scorecard as Scorecard
 from itofit.process import ItoProcess as ItoProcess
 from itofit.simulate import KnownSystem as KnownSystem

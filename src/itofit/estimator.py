@@ -16,18 +16,17 @@ from itofit.errors import FitWarning, InputError
 from itofit.face import Face, device_named, seed_of
 from itofit.forecast import checked_times, grown, push_in_units, resampled, start_before, step_doubling_error
 from itofit.process.diffusion import AbstractDiffusion, diffusion_from_sigma
-from itofit.process.drift import AbstractDrift, FeatureDrift, FunctionDrift
+from itofit.process.drift import AbstractDrift, CorrectedDrift, FeatureDrift, FunctionDrift, MeanDrift
 from itofit.process.features import AbstractFeatures, FunctionFeatures, described, rebuilt
 from itofit.process.ito import ItoProcess, rescaled
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.snapshots.scaling import Scaling
 from itofit.snapshots.split import split_rows
-from itofit.solve.adversarial import fit_adversarial, fresh_drift
+from itofit.solve.adversarial import Member, fit_members, fresh_drift, stacked
 from itofit.solve.checkpoint import Checkpoint, fill_tree, fingerprint, named_arrays
 from itofit.solve.dictionaries import library_for
 from itofit.solve.evidence import Evidence, GaussNewtonHistory, MomentsFit
-from itofit.solve.imitate import imitate
 from itofit.solve.listeners import Listener, MetricLog, ProgressBar
 from itofit.solve.moments import fit_moments
 from itofit.solve.options import PRESETS, AdversarialOptions, MomentsOptions
@@ -43,6 +42,7 @@ _ADVERSARIAL_ONLY = (
     "critic_steps",
     "learning_rate",
     "warm_start",
+    "n_members",
 )
 _MOMENTS_FIELDS = {field.name for field in dataclasses.fields(MomentsOptions)}
 _ADVERSARIAL_FIELDS = {field.name for field in dataclasses.fields(AdversarialOptions)}
@@ -65,7 +65,8 @@ class FokkerPlanckProcess(Face):
     - for the adversarial solver alone: `preset`, `"default"` (what trains best) or `"paper"` (the printed recipe to the
       letter); `gradient` of the drift, `"pathwise"`, `"detached"` or `"adjoint"`; `discrepancy`, `"weak"`, or
       `"direct"` as an ablation; `quadrature`, `"stratified"` random nodes in time or `"all"` steps; `batch_size`,
-      `critic_steps`, `learning_rate`; `warm_start`, `"moments"` to begin with a network fitted to the moments solution.
+      `critic_steps`, `learning_rate`; `warm_start`, `"moments"` to learn a correction to the moments solution;
+      `n_members`, to train an ensemble in one batch, whose mean drift is the model (`members_` holds each of them).
     - `device`: `"auto"`, `"cpu"` or `"gpu"`.
     - `random_state`: seed of everything random, or None for a fresh one.
     - `verbose`: show a progress bar.
@@ -96,6 +97,7 @@ class FokkerPlanckProcess(Face):
         critic_steps: int | None = None,
         learning_rate: float | None = None,
         warm_start: str | None = None,
+        n_members: int | None = None,
         options: dict[str, Any] | None = None,
         device: str = "auto",
         random_state: int | np.integer | None = None,
@@ -114,6 +116,7 @@ class FokkerPlanckProcess(Face):
         self.critic_steps = critic_steps
         self.learning_rate = learning_rate
         self.warm_start = warm_start
+        self.n_members = n_members
         self.options = options
         self.device = device
         self.random_state = random_state
@@ -198,6 +201,8 @@ class FokkerPlanckProcess(Face):
             )
         if self.warm_start not in (None, "moments"):
             raise InputError(expected="warm_start to be moments or None", found=f"{self.warm_start!r}", hint="moments")
+        if not isinstance(self._n_members, int | np.integer) or self._n_members < 1:
+            raise InputError(expected="n_members of at least 1", found=f"{self.n_members!r}", hint="3")
         asked = [name for name in _ADVERSARIAL_ONLY if getattr(self, name) is not None]
         asked += ["preset"] if self.preset != "default" else []
         asked += [name for name in self.options or {} if name not in _MOMENTS_FIELDS and name in _ADVERSARIAL_FIELDS]
@@ -236,24 +241,33 @@ class FokkerPlanckProcess(Face):
         return PRESETS[self.preset].override(**(chosen | (self.options or {})))
 
     def _learn(self, snapshots: Snapshots, **how: Any) -> None:
-        solver, options, self.seed_ = self._chosen_solver(), self.solver_options(), seed_of(self.random_state)
-        device, automatic = device_named(self.device), self._automatic
+        device = device_named(self.device)
         with jax.default_device(device):
-            task = _Task.prepare(snapshots, self.sigma, options, self.seed_)
-            dt = first_step(snapshots) if automatic else checked_step(self.dt, snapshots)
+            task, dt = self._begun(snapshots)
             fit = self._solve(task, dt, 0, self._first_drift(task, dt, **how), **how)
             error, seconds = self._step_error(fit.process, task, dt), fit.seconds
             for refinement in range(1, _MOST_REFINEMENTS + 1):
-                if not automatic or error <= TOLERANCE or not fit.outcome.is_good:
+                if not self._automatic or error <= TOLERANCE or not fit.outcome.is_good:
                     break
                 dt = dt / 2.0
                 if not (isinstance(fit, MomentsFit) and fit.path != "simulated"):  # else no step was in the fit
                     fit = self._solve(task, dt, refinement, fit.process.drift, **how)
                     seconds += fit.seconds
                 error = self._step_error(fit.process, task, dt)
+        self._settle(task, fit, dt, error, seconds, device)
+
+    def _begun(self, snapshots: Snapshots) -> tuple["_Task", float]:
+        """The task in the solver's units and the first step."""
+        options, self.seed_ = self.solver_options(), seed_of(self.random_state)
+        dt = first_step(snapshots) if self._automatic else checked_step(self.dt, snapshots)
+        return _Task.prepare(snapshots, self.sigma, options, self.seed_), dt
+
+    def _settle(self, task: "_Task", fit: Fit | MomentsFit, dt: float, error: float, seconds: float, device) -> None:
+        """Keep what was learned."""
         self.scaling_, self.standard_process_, self.history_ = task.scaling, fit.process, fit.history
         self.outcome_, self.n_iter_, self.seconds_ = fit.outcome, fit.n_iter, seconds
-        self.dt_, self.dt_error_, self.device_, self.solver_ = dt, error, str(device), solver
+        self.dt_, self.dt_error_, self.device_ = dt, error, str(device)
+        self.solver_ = "moments" if isinstance(fit, MomentsFit) else "adversarial"
         self.evidence_ = fit.evidence if isinstance(fit, MomentsFit) else None
         self.path_ = fit.path if isinstance(fit, MomentsFit) else "simulated"
         self._warn()
@@ -261,6 +275,17 @@ class FokkerPlanckProcess(Face):
     @property
     def _automatic(self) -> bool:
         return isinstance(self.dt, str) and self.dt == "auto"
+
+    @property
+    def _n_members(self) -> int:
+        return 1 if self.n_members is None else self.n_members
+
+    @property
+    def members_(self) -> list[ItoProcess]:
+        """The processes of an ensemble in the user's units; of a single fit its process alone."""
+        self._check_fitted()
+        process = self.standard_process_
+        return [rescaled(ItoProcess(g, process.diffusion), self.scaling_) for g in _apart(process.drift)]
 
     def _solve(
         self, task: "_Task", dt: float, refinement: int, drift: AbstractDrift | None, **how: Any
@@ -280,30 +305,30 @@ class FokkerPlanckProcess(Face):
             return fit_moments(task.training, task.diffusion, mesh, options, library, **how)
         if refinement:
             options = dataclasses.replace(options, n_iter=max(1, options.n_iter // 2))
-        keeper = _keeper(task, options, dt, refinement, self.seed_, how["checkpoint"], how["resume"])
+        parts = (task, options, dt, refinement, self.seed_, self._n_members, self.warm_start)
+        keeper = _keeper(*parts, how["checkpoint"], how["resume"])
         if keeper is not None:
             listeners.insert(0, MetricLog(keeper.path.with_name("log.jsonl")))
-        return fit_adversarial(
-            task.training,
-            task.held_out,
-            task.diffusion,
-            mesh,
-            options,
-            key=self._key(1 + 10 * refinement),
-            drift=drift,
-            checkpoint=keeper,
-            listeners=listeners,
-        )
+        members = self._members(task, drift, refinement)
+        return _ensemble(fit_members(members, mesh, options, checkpoint=keeper, listeners=listeners))
+
+    def _members(self, task: "_Task", drift: AbstractDrift | None, refinement: int = 0) -> list[Member]:
+        """One member, or the members of an ensemble, which differ by their keys; each goes on from its own drift."""
+        key = self._key(1 + 10 * refinement)
+        keys = [key, *(jax.random.fold_in(key, m) for m in range(1, self._n_members))]
+        drifts = [None] * len(keys) if drift is None else _apart(drift)
+        drifts = drifts * len(keys) if len(drifts) == 1 else drifts
+        data = (task.training, task.held_out, task.diffusion)
+        return [Member(*data, k, g) for k, g in zip(keys, drifts, strict=True)]
 
     def _first_drift(self, task: "_Task", dt: float, **how: Any) -> AbstractDrift | None:
-        """Where the adversarial solver begins: a network fitted to the moments solution, if that was asked for."""
+        """Where the adversarial solver begins: at the moments solution and a correction of zero, if that was asked."""
         if self.warm_start is None or isinstance(task.options, MomentsOptions):
             return None
         moments = MomentsOptions(anchor=task.options.anchor)
         fit = self._solve(task._replace(options=moments), dt, 0, None, **how)
         span = float(np.ptp(task.training.times))
-        fresh = fresh_drift(task.training.n_dims, span, task.options, key=self._key(5))
-        return imitate(fresh, fit.process, task.training, Mesh.refine(task.training.times, dt), key=self._key(6))
+        return CorrectedDrift(fit.process.drift, fresh_drift(task.training, span, task.options, key=self._key(5)))
 
     def _step_error(self, process: ItoProcess, task: "_Task", dt: float) -> float:
         begin = task.training.at(float(task.training.times[0]))
@@ -374,6 +399,7 @@ class FokkerPlanckProcess(Face):
     def _described(self) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
         """The dictionary of a drift found by the moments solver, as values and arrays."""
         drift = self.standard_process_.drift
+        drift = drift.base if isinstance(drift, CorrectedDrift) else drift
         if isinstance(drift, FeatureDrift) and isinstance(drift.features, AbstractFeatures):
             values, arrays = described(drift.features)
             return values, {**arrays, "coefficients": np.asarray(drift.coefficients)}
@@ -385,10 +411,12 @@ class FokkerPlanckProcess(Face):
         evidence = (
             {} if self.evidence_ is None else {f"evidence.{k}": np.asarray(v) for k, v in vars(self.evidence_).items()}
         )
+        parts = {f"features.{name}": value for name, value in self._described()[1].items()}
         if self.solver_ == "moments":
-            parts = {f"features.{name}": value for name, value in self._described()[1].items()}
             return parts | history | scaling | evidence
-        return named_arrays(self.standard_process_.drift, "drift") | history | scaling
+        drift = self.standard_process_.drift
+        trained = drift.correction if isinstance(drift, CorrectedDrift) else drift
+        return named_arrays(trained, "drift") | parts | history | scaling
 
     def _restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         for name in ("solver", "path", "seed", "dt", "dt_error", "n_iter", "seconds", "device"):
@@ -401,12 +429,80 @@ class FokkerPlanckProcess(Face):
         self.standard_process_ = ItoProcess(self._restored_drift(values, arrays), diffusion)
 
     def _restored_drift(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> AbstractDrift:
-        if self.solver_ == "moments":
-            inside = {k.removeprefix("features."): v for k, v in arrays.items() if k.startswith("features.")}
-            return FeatureDrift(rebuilt(values["features"], inside), jnp.asarray(inside["coefficients"]))
-        n_dims, span = self.snapshots_.n_dims, float(np.ptp(self.snapshots_.times))
-        like = fresh_drift(n_dims, span, self._adversarial_options(), key=jax.random.key(0))
-        return fill_tree(like, arrays, "drift")
+        inside = {k.removeprefix("features."): v for k, v in arrays.items() if k.startswith("features.")}
+        base = None
+        if values["features"]:
+            base = FeatureDrift(rebuilt(values["features"], inside), jnp.asarray(inside["coefficients"]))
+        if self.solver_ == "moments" and base is not None:
+            return base
+        snapshots, span = self.scaling_.transform(self.snapshots_), float(np.ptp(self.snapshots_.times))
+        like = fresh_drift(snapshots, span, self._adversarial_options(), key=jax.random.key(0))
+        like = MeanDrift(stacked([like] * self._n_members)) if self._n_members > 1 else like
+        drift = fill_tree(like, arrays, "drift")
+        return drift if base is None else CorrectedDrift(base, drift)
+
+
+def fit_together(models: Sequence[FokkerPlanckProcess], data: Sequence[Snapshots]) -> list[FokkerPlanckProcess]:
+    """Fit adversarial estimators of equal choices, each to its own snapshots, in one batched run.
+
+    The data sets need equal times and counts, and `dt` must be given. Each model is the one it would be by itself, up
+    to round-off; a GPU trains them all in about the time of one.
+    """
+    first = models[0]
+    choices = [model.solver_options() for model in models]
+    if len(models) != len(data) or any(c != choices[0] for c in choices) or any(m.dt != first.dt for m in models):
+        raise InputError(
+            expected="as many data sets as estimators, and estimators of equal choices",
+            found=f"{len(models)} estimators and {len(data)} data sets",
+            hint="vary random_state and sigma only",
+        )
+    options = choices[0]
+    if first._automatic or isinstance(options, MomentsOptions):
+        raise InputError(expected="the adversarial solver with dt given", found=f"dt={first.dt!r}", hint="dt=0.01")
+    if any(not np.array_equal(snapshots.times, data[0].times) for snapshots in data):
+        raise InputError(expected="data sets with the same times", found="different ones", hint="fit them one by one")
+    device = device_named(first.device)
+    with jax.default_device(device):
+        tasks = [model._begun(snapshots) for model, snapshots in zip(models, data, strict=True)]
+        dt, how = tasks[0][1], {"checkpoint": None, "resume": False, "listeners": ()}
+        drifts = [model._first_drift(task, dt, **how) for model, (task, _) in zip(models, tasks, strict=True)]
+        groups = [m._members(task, drift) for m, (task, _), drift in zip(models, tasks, drifts, strict=True)]
+        mesh = Mesh.refine(tasks[0][0].training.times, dt)
+        fits = iter(fit_members([member for group in groups for member in group], mesh, options))
+        for model, snapshots, (task, _), group in zip(models, data, tasks, groups, strict=True):
+            fit = _ensemble([next(fits) for _ in group])
+            model._settle(task, fit, dt, model._step_error(fit.process, task, dt), fit.seconds, device)
+            model.snapshots_, model.n_features_in_ = snapshots, snapshots.n_dims
+    return list(models)
+
+
+def _ensemble(fits: Sequence[Fit]) -> Fit:
+    """One fit of several: the mean drift, the mean history and the worst ending."""
+    if len(fits) == 1:
+        return fits[0]
+    drifts = [fit.process.drift for fit in fits]
+    if isinstance(drifts[0], CorrectedDrift):
+        corrections = [g.correction for g in drifts if isinstance(g, CorrectedDrift)]
+        drift: AbstractDrift = CorrectedDrift(drifts[0].base, MeanDrift(stacked(corrections)))
+    else:
+        drift = MeanDrift(stacked(drifts))
+    worst = max(fits, key=lambda fit: (not fit.outcome.is_good, fit.outcome is Outcome.budget))
+    history = History(
+        **{f.name: np.mean([getattr(x.history, f.name) for x in fits], axis=0) for f in dataclasses.fields(History)}
+    )
+    process = ItoProcess(drift, fits[0].process.diffusion)
+    return dataclasses.replace(fits[0], process=process, history=history, outcome=worst.outcome)
+
+
+def _apart(drift: AbstractDrift) -> list[AbstractDrift]:
+    """The members of a mean drift, or the drift alone."""
+    if isinstance(drift, CorrectedDrift):
+        return [CorrectedDrift(drift.base, part) for part in _apart(drift.correction)]
+    if not isinstance(drift, MeanDrift):
+        return [drift]
+    count = len(jax.tree.leaves(eqx.filter(drift.members, eqx.is_array))[0])
+    pick = lambda m: jax.tree.map(lambda leaf: leaf[m] if eqx.is_array(leaf) else leaf, drift.members)  # noqa: E731
+    return [pick(m) for m in range(count)]
 
 
 def _record(kind, name: str, arrays: dict[str, np.ndarray]):
@@ -444,14 +540,23 @@ def _standard_diffusion(sigma: Any, scaling: Scaling) -> AbstractDiffusion:
 
 
 def _keeper(
-    task: _Task, options: AdversarialOptions, dt: float, refinement: int, seed: int, folder: Any, resume: bool
+    task: _Task,
+    options: AdversarialOptions,
+    dt: float,
+    refinement: int,
+    seed: int,
+    n_members: int,
+    warm_start: str | None,
+    folder: Any,
+    resume: bool,
 ) -> Checkpoint | None:
     """The checkpoint of one solve; an existing one is continued with `resume` and refused without."""
     if folder is None:
         return None
     X, t, w = task.training.to_rows()
     factor = np.asarray(task.diffusion(jnp.zeros(task.training.n_dims)))
-    identity = fingerprint(X, t, w, factor, dataclasses.asdict(options), dt, refinement, seed)
+    parts = (dataclasses.asdict(options), dt, refinement, seed, n_members, warm_start)
+    identity = fingerprint(X, t, w, factor, *parts)
     path = Path(folder) / ("checkpoint.npz" if not refinement else f"checkpoint-{refinement}.npz")
     if path.exists() and not resume:
         raise InputError(

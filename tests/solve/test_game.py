@@ -9,9 +9,9 @@ import pytest
 from itofit import InputError, Snapshots
 from itofit.process import NetworkDrift, diffusion_from_sigma
 from itofit.simulate import Mesh
-from itofit.solve.game import Game, drift_gradient, legs_between, minibatch
+from itofit.solve.game import Game, drift_gradient, legs_between, mean_square_slope, minibatch
 from itofit.solve.options import PRESETS
-from itofit.weak import Cloud, SpectralNetwork
+from itofit.weak import Cloud, FunctionProbe, SpectralNetwork, direct_residual, weak_residual
 
 TIMES = (0.0, 0.07, 0.2)
 
@@ -141,10 +141,43 @@ def test_minibatch_respects_weights(getkey):
     assert minibatch(cloud, 100, getkey(), weighted=True) is cloud
 
 
+def test_the_chain_rule_reads_the_drift_that_carried_the_chain(getkey):
+    """For f linear the sum of the chain rule telescopes: r = E f(X_t) - E f(X_K) + the noise's part, exactly."""
+    with jax.enable_x64(True):
+        game, _, drift, draw = make(getkey(), rule="chain")
+        paths, nodes = game.simulate(drift, draw), game.nodes(getkey())
+        line = lambda k: FunctionProbe(lambda x: x[k])  # noqa: E731
+        for leg, path, noise, positions, weights, target in zip(
+            game.legs, paths, draw.noise, nodes.positions, nodes.weights, (1, 2), strict=True
+        ):
+            read = game._read(drift, leg, path, len(leg.steps), nodes, target - 1)
+            np.testing.assert_array_equal(read.points, path[positions])
+            kicks = jnp.sum(jnp.sqrt(jnp.asarray(leg.steps))[:, None, None] * noise, axis=0) @ game.diffusion(
+                path[0, 0]
+            )
+            start = draw.clouds[leg.start]
+            for k in range(2):
+                found = weak_residual(line(k), draw.clouds[target], start, read, weights)
+                ends = direct_residual(line(k), draw.clouds[target], Cloud(path[-1], start.weights))
+                np.testing.assert_allclose(found, ends + jnp.mean(kicks[:, k]), rtol=1e-10, atol=1e-12)
+
+
+def test_the_slope_penalty_is_added_to_the_gradient(getkey):
+    with jax.enable_x64(True):
+        key = getkey()
+        plain, (game, *_, drift, draw, _) = gradient("pathwise", key)
+        bent, _ = gradient("pathwise", key, slope_penalty=0.3)
+        penalty = jax.grad(lambda m: mean_square_slope(eqx.tree_at(lambda d: d.matrix, drift, m), draw.clouds))
+        np.testing.assert_allclose(bent.matrix - plain.matrix, 0.3 * penalty(drift.matrix), rtol=1e-8, atol=1e-10)
+
+
 @pytest.mark.parametrize(
     "bad",
     [
         {"anchor": "middle"},
+        {"adversary": "referee"},
+        {"rule": "simpson"},
+        {"weight_decay": -1.0},
         {"gradient": "numeric"},
         {"discrepancy": "direct", "gradient": "detached"},
         {"n_iter": 0},

@@ -6,10 +6,15 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from itofit.process.features import AbstractFeatures
+from itofit.process.features import AbstractFeatures, affine, joined, polynomials
 from itofit.process.network import TanhNetwork, xavier_network
+
+_STRIDE = 10.0
+# Coefficients below this, in units of the drift's speed, count as no coefficient.
+_NEXT_TO_NOTHING = 0.01
 
 
 class AbstractDrift(eqx.Module):
@@ -18,6 +23,29 @@ class AbstractDrift(eqx.Module):
     @abc.abstractmethod
     def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_dims"]:
         """g(x), in units of state per unit of time."""
+
+    @property
+    def n_levels(self) -> int:
+        """In how many stages the drift may grow while it is trained."""
+        return 1
+
+    def pace(self, level: Int[Array, ""]) -> "AbstractDrift":
+        """How fast each weight may move at this level, relative to the learning rate."""
+        del level
+        return jax.tree.map(lambda leaf: 1.0, eqx.filter(self, eqx.is_inexact_array))
+
+    def sparse_pull(self) -> "AbstractDrift":
+        """The slope of a prior that would rather have few terms; nothing for drifts without terms."""
+        return jax.tree.map(jnp.zeros_like, eqx.filter(self, eqx.is_inexact_array))
+
+    def thinned(self, now: Bool[Array, ""]) -> "AbstractDrift":
+        """Without the terms that the prior has pulled to nothing, if it is time."""
+        del now
+        return self
+
+    def refilled(self) -> "AbstractDrift":
+        """With every term again."""
+        return self
 
 
 class NetworkDrift(AbstractDrift):
@@ -47,6 +75,128 @@ class PlainNetworkDrift(AbstractDrift):
 
     def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_dims"]:
         return self.network(x)
+
+
+class GrowingDrift(AbstractDrift):
+    """g(x) = c (W' phi(x) + network(x)), which begins affine, then takes in polynomials, then the network.
+
+    - `features`: phi = [1, x, products, cubes], the higher powers frozen outside a box.
+    - `coefficients`: what is trained, in a basis B in which B' phi is orthonormal over the data and whose first 1 + D
+      entries span the affine functions: W = kept * (B coefficients).
+    - `kept`: 1, or 0 for a term that has left.
+    """
+
+    features: AbstractFeatures
+    basis: Float[Array, "n_features n_features"]
+    coefficients: Float[Array, "n_features n_dims"]
+    kept: Float[Array, "n_features n_dims"]
+    network: TanhNetwork
+    speed: float = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_dims"]:
+        return self.speed * (self.features(x) @ self.terms + self.network(x))
+
+    @property
+    def terms(self) -> Float[Array, "n_features n_dims"]:
+        """W, the coefficients of the monomials."""
+        return self.kept * (self.basis @ self.coefficients)
+
+    @property
+    def n_levels(self) -> int:
+        """Affine, polynomial, and with the network."""
+        return 3
+
+    def pace(self, level: Int[Array, ""]) -> "GrowingDrift":
+        """Coefficients of an orthonormal basis can take longer strides than weights inside a network."""
+        row = jnp.arange(len(self.coefficients))
+        affine = row <= self.coefficients.shape[1]
+        still = jax.tree.map(lambda leaf: 0.0, eqx.filter(self, eqx.is_inexact_array))
+        network = jax.tree.map(lambda leaf: jnp.where(level >= 2, 1.0, 0.0), still.network)
+        stride = jnp.where(affine | (level >= 1), _STRIDE, 0.0)[:, None]
+        return eqx.tree_at(lambda g: (g.coefficients, g.network), still, (stride, network))
+
+    def sparse_pull(self) -> "GrowingDrift":
+        """Of sum log(1 + (W / s)^2) over all terms but the constant: heavy-tailed, so that large terms feel little."""
+        W = self.terms.at[0].set(0.0)
+        pull = self.basis.T @ (self.kept * 2.0 * W / (W**2 + _NEXT_TO_NOTHING**2))
+        nothing = jax.tree.map(jnp.zeros_like, eqx.filter(self, eqx.is_inexact_array))
+        return eqx.tree_at(lambda g: g.coefficients, nothing, pull)
+
+    def thinned(self, now: Bool[Array, ""]) -> "GrowingDrift":
+        """Without the terms below the prior's scale; the constant stays."""
+        large = jnp.abs(self.terms) > _NEXT_TO_NOTHING
+        kept = jnp.where(now, large.at[0].set(True).astype(self.kept.dtype), self.kept)
+        return eqx.tree_at(lambda g: g.kept, self, kept)
+
+    def refilled(self) -> "GrowingDrift":
+        """With every term again, those that had left at zero."""
+        inverse = jnp.linalg.inv(self.basis)
+        return eqx.tree_at(lambda g: (g.coefficients, g.kept), self, (inverse @ self.terms, jnp.ones_like(self.kept)))
+
+    @classmethod
+    def create(
+        cls,
+        points: Float[np.ndarray, "n n_dims"],
+        weights: Float[np.ndarray, " n"],
+        box: tuple[np.ndarray, np.ndarray],
+        *,
+        width: int,
+        depth: int,
+        speed: float,
+        key: PRNGKeyArray,
+    ) -> "GrowingDrift":
+        """The zero drift, with the basis of these weighted points and the network's last layer at zero."""
+        n_dims = points.shape[1]
+        features = joined([affine(n_dims), polynomials(n_dims, *box)]).features
+        phi = np.asarray(jax.vmap(features)(jnp.asarray(points, dtype=float)), dtype=np.float64)
+        gram = (phi * weights[:, None]).T @ phi / np.sum(weights)
+        factor = np.linalg.cholesky(gram + 1e-6 * np.diag(np.diag(gram)))
+        network = xavier_network([n_dims, *[width] * depth, n_dims], key=key, last_gain=0.0)
+        basis = jnp.asarray(np.linalg.inv(factor).T, dtype=float)
+        nothing = jnp.zeros((phi.shape[1], n_dims))
+        return cls(features, basis, nothing, jnp.ones_like(nothing), network, float(speed))
+
+
+class CorrectedDrift(AbstractDrift):
+    """g(x) = base(x) + correction(x): only the correction is trained."""
+
+    base: AbstractDrift
+    correction: AbstractDrift
+
+    def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_dims"]:
+        return self.base(x) + self.correction(x)
+
+    @property
+    def n_levels(self) -> int:
+        """Those of the correction."""
+        return self.correction.n_levels
+
+    def pace(self, level: Int[Array, ""]) -> "CorrectedDrift":
+        """The correction's; the base stays."""
+        still = jax.tree.map(lambda leaf: 0.0, eqx.filter(self, eqx.is_inexact_array))
+        return eqx.tree_at(lambda g: g.correction, still, self.correction.pace(level))
+
+    def sparse_pull(self) -> "CorrectedDrift":
+        """The correction's."""
+        nothing = jax.tree.map(jnp.zeros_like, eqx.filter(self, eqx.is_inexact_array))
+        return eqx.tree_at(lambda g: g.correction, nothing, self.correction.sparse_pull())
+
+    def thinned(self, now: Bool[Array, ""]) -> "CorrectedDrift":
+        """With the correction thinned."""
+        return CorrectedDrift(self.base, self.correction.thinned(now))
+
+    def refilled(self) -> "CorrectedDrift":
+        """With the correction refilled."""
+        return CorrectedDrift(self.base, self.correction.refilled())
+
+
+class MeanDrift(AbstractDrift):
+    """g(x) = mean of the members of an ensemble, which are stacked along the first axis of their arrays."""
+
+    members: AbstractDrift
+
+    def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_dims"]:
+        return jnp.mean(eqx.filter_vmap(lambda member: member(x))(self.members), axis=0)
 
 
 class GradientDrift(AbstractDrift):

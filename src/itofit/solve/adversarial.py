@@ -1,80 +1,100 @@
-"""Algorithm 1 of the paper: k ascent steps of the probes, one descent step of the drift, until a plateau.
+"""Algorithm 1 of the paper: the adversary answers with probes, the drift takes one step against them, until a plateau.
 
 A run is a `Run`: a value that holds everything the next iteration needs. The randomness of iteration i is
-`fold_in(key, i)`, so a run continued from a saved `Run` is the uninterrupted one, bit for bit.
+`fold_in(key, i)`, so a run continued from a saved `Run` is the uninterrupted one, bit for bit. Members of an ensemble
+are one batch: every array of their runs has a leading axis of members.
 """
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from itofit.errors import InputError
 from itofit.process.diffusion import AbstractDiffusion
-from itofit.process.drift import AbstractDrift, NetworkDrift, PlainNetworkDrift
+from itofit.process.drift import AbstractDrift, GrowingDrift, NetworkDrift, PlainNetworkDrift
 from itofit.process.network import xavier_network
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshots
 from itofit.snapshots.scaling import Scaling
+from itofit.solve.adversaries import NetworkAdversary, RidgeAdversary
 from itofit.solve.checkpoint import Checkpoint
-from itofit.solve.criterion import HeldOutCriterion
+from itofit.solve.criterion import ChiSquared, HeldOutCriterion
+from itofit.solve.dictionaries import box_of
 from itofit.solve.game import Game, drift_gradient
 from itofit.solve.listeners import Listener, Progress
 from itofit.solve.options import AdversarialOptions
 from itofit.solve.outcome import Fit, History, Outcome
-from itofit.weak.probes import SpectralNetwork
 
 # A simulated point this many times further out than any datum means that the run has diverged.
 _TOO_FAR = 1000.0
 # The state that is kept is the latest whose criterion is within this factor of the best: near the optimum the
 # criterion is flat within its own sampling noise, while the average goes on improving as the rate decays.
 _AS_GOOD = 1.05
+# Within each level of a growing drift: from here to there a sparse prior pulls, then terms next to nothing leave.
+_THINNING = (0.4, 0.6)
+
+Criterion = HeldOutCriterion | ChiSquared
+Adversary = NetworkAdversary | RidgeAdversary
 
 
 class Players(eqx.Module):
-    """The two sides of the game with their optimisers' memories."""
+    """The two sides of the game and the drift's optimiser's memory."""
 
     drift: AbstractDrift
     average: AbstractDrift
-    probes: SpectralNetwork
-    drift_memory: optax.OptState
-    probe_memory: optax.OptState
+    adversary: Adversary
+    memory: optax.OptState
 
 
 class Run(eqx.Module):
-    """Everything a run has done so far; arrays of fixed shape, so it can be saved and loaded leaf by leaf."""
+    """Everything a run has done so far; arrays of fixed shape, so it can be saved and loaded leaf by leaf.
+
+    `level` says how far a growing drift has grown; a run that is not `active` is at rest: its fit was good enough
+    before the budget of the batch was spent.
+    """
 
     players: Players
     best: AbstractDrift
     best_criterion: Float[Array, ""]
     best_iter: Int[Array, ""]
     n_done: Int[Array, ""]
-    loss: Float[Array, " n_iter"]
+    level: Int[Array, ""]
+    active: Bool[Array, ""]
     residuals: Float[Array, "n_iter n_targets"]
     criterion: Float[Array, " n_evals"]
     slope: Float[Array, " n_evals"]
 
 
 class Optimisers(eqx.Module):
-    """Adam for both sides; the drift's rate may decay on a cosine."""
+    """Adam for both sides; the drift's steps are scaled by `rate_at` and by its own pace."""
 
     drift: optax.GradientTransformation = eqx.field(static=True)
     probes: optax.GradientTransformation = eqx.field(static=True)
+
+
+class Member(NamedTuple):
+    """One data set and one key: what a member of a batch is fitted to. `drift` is where to start."""
+
+    training: Snapshots
+    held_out: Snapshots
+    diffusion: AbstractDiffusion
+    key: PRNGKeyArray
+    drift: AbstractDrift | None = None
 
 
 @functools.cache
 def optimisers_for(options: AdversarialOptions) -> Optimisers:
     """The optimisers these options ask for; cached, so that a second fit of the same kind compiles nothing."""
     b1, b2 = options.betas
-    rate = options.drift_rate
-    if options.cosine_decay:
-        rate = optax.cosine_decay_schedule(rate, options.n_iter)
-    return Optimisers(optax.adam(rate, b1, b2), optax.adam(options.probe_rate, b1, b2))
+    return Optimisers(optax.adam(options.drift_rate, b1, b2), optax.adam(options.probe_rate, b1, b2))
 
 
 def fit_adversarial(
@@ -91,223 +111,377 @@ def fit_adversarial(
 ) -> Fit:
     """Fit a drift to snapshots in the units the solver should work in.
 
-    `drift` is where to start, by default a fresh network. With a `checkpoint` the run is saved as it goes,
+    `drift` is where to start, by default a fresh one. With a `checkpoint` the run is saved as it goes,
     and continued if the checkpoint already holds one.
     """
-    k_init, k_run, k_criterion = jax.random.split(key, 3)
-    game = Game.between(training, diffusion, mesh, options)
-    criterion = HeldOutCriterion.on(held_out, Scaling.fit(training).sd, diffusion, game.legs, key=k_criterion)
-    optimisers = optimisers_for(options)
-    if drift is None:
-        drift = fresh_drift(training.n_dims, float(mesh.times[-1] - mesh.times[0]), options, key=k_init)
-    run = first_run(game, drift, optimisers, criterion, key=k_init)
+    member = Member(training, held_out, diffusion, key, drift)
+    return fit_members([member], mesh, options, listeners=listeners, checkpoint=checkpoint)[0]
+
+
+def fit_members(
+    members: Sequence[Member],
+    mesh: Mesh,
+    options: AdversarialOptions,
+    *,
+    listeners: Sequence[Listener] = (),
+    checkpoint: Checkpoint | None = None,
+) -> list[Fit]:
+    """Fit several members in one batched run; their snapshots must have the same times and counts.
+
+    Members that begin with drifts of different shapes, as the moments solver may find them, are batches of their own.
+    """
+    if any(member.training.counts != members[0].training.counts for member in members):
+        raise InputError(
+            expected="the same number of points in each snapshot of every data set fitted together",
+            found=", ".join(str(member.training.counts) for member in members),
+            hint="thin them to equal counts, or fit them one after the other",
+        )
+    alike = [_shape(member.drift) for member in members]
+    if any(shape != alike[0] for shape in alike):
+        groups = {shape: [i for i, other in enumerate(alike) if other == shape] for shape in alike}
+        fits = {}
+        for rows in groups.values():
+            found = fit_members([members[i] for i in rows], mesh, options, listeners=listeners)
+            fits |= dict(zip(rows, found, strict=True))
+        return [fits[i] for i in range(len(members))]
+    parts = [prepared(member, mesh, options) for member in members]
+    batch = _Batch(*(stacked(part) for part in zip(*parts, strict=True)))
     if checkpoint is not None:
-        run = checkpoint.restore(run)
-    limit = _TOO_FAR * max(float(np.max(np.abs(x))) for x in training.clouds)
-    return _train(game, criterion, optimisers, run, k_run, limit, listeners, checkpoint)
+        batch = batch._replace(run=checkpoint.restore(batch.run))
+    reach = max(float(np.max(np.abs(x))) for member in members for x in member.training.clouds)
+    return _train(batch, optimisers_for(options), _TOO_FAR * reach, listeners, checkpoint)
 
 
-def fresh_drift(n_dims: int, span: float, options: AdversarialOptions, *, key: PRNGKeyArray) -> AbstractDrift:
-    """A network drift: with an affine skip and in units of 4 per time span, or the paper's plain one."""
-    width, depth = options.drift_width, options.drift_depth
-    if not options.affine_skip:
+def _shape(drift: AbstractDrift | None) -> Any:
+    """What must agree for drifts to be stacked."""
+    dynamic, static = eqx.partition(drift, eqx.is_array)
+    return jax.tree.structure(static), tuple(leaf.shape for leaf in jax.tree.leaves(dynamic))
+
+
+class _Batch(NamedTuple):
+    """What `advance` takes, every array with a leading axis of members."""
+
+    game: Game
+    criterion: Criterion
+    run: Run
+    key: PRNGKeyArray
+
+    @property
+    def n_levels(self) -> int:
+        return self.run.players.drift.n_levels
+
+    @property
+    def n_done(self) -> int:
+        return int(self.run.n_done[0])
+
+
+def prepared(member: Member, mesh: Mesh, options: AdversarialOptions) -> tuple[Game, Criterion, Run, PRNGKeyArray]:
+    """The game, the criterion, the run before its first iteration, and the key of its iterations."""
+    k_init, k_run, k_criterion = jax.random.split(member.key, 3)
+    training, optimisers = member.training, optimisers_for(options)
+    game = Game.between(training, member.diffusion, mesh, options)
+    if options.adversary == "ridges":
+        adversary = RidgeAdversary.about(training, options)
+        k_families, k_noise = jax.random.split(k_criterion)
+        families = adversary.families(k_families)
+        criterion = ChiSquared.on(member.held_out, families, member.diffusion, game.legs, key=k_noise)
+    else:
+        adversary = NetworkAdversary.create(game, optimisers.probes, key=jax.random.fold_in(k_init, 1))
+        scale = Scaling.fit(training).sd
+        criterion = HeldOutCriterion.on(member.held_out, scale, member.diffusion, game.legs, key=k_criterion)
+    drift = member.drift
+    if drift is None:
+        drift = fresh_drift(training, float(mesh.times[-1] - mesh.times[0]), options, key=k_init)
+    return game, criterion, first_run(game, drift, adversary, optimisers, criterion), k_run
+
+
+def fresh_drift(training: Snapshots, span: float, options: AdversarialOptions, *, key: PRNGKeyArray) -> AbstractDrift:
+    """The drift a run begins with: growing, a network with an affine skip, or the paper's plain one."""
+    width, depth, n_dims, speed = options.drift_width, options.drift_depth, training.n_dims, 4.0 / span
+    if options.drift_form == "plain":
         return PlainNetworkDrift(xavier_network([n_dims, *[width] * depth, n_dims], key=key))
-    return NetworkDrift.create(n_dims, width=width, depth=depth, speed=4.0 / span, last_gain=0.1, key=key)
+    if options.drift_form == "skip":
+        return NetworkDrift.create(n_dims, width=width, depth=depth, speed=speed, last_gain=0.1, key=key)
+    points, weights = np.concatenate(training.clouds), np.concatenate(training.weights)
+    shape = {"width": width, "depth": depth, "speed": speed}
+    return GrowingDrift.create(points, weights, box_of(training), **shape, key=key)
 
 
 def first_run(
-    game: Game,
-    drift: AbstractDrift,
-    optimisers: Optimisers,
-    criterion: HeldOutCriterion,
-    *,
-    key: PRNGKeyArray,
+    game: Game, drift: AbstractDrift, adversary: Adversary, optimisers: Optimisers, criterion: Criterion
 ) -> Run:
     """A run before its first iteration."""
-    options, n_dims = game.options, game.clouds[0].points.shape[1]
-
-    def probe(k):
-        return SpectralNetwork.create(n_dims, width=options.probe_width, depth=options.probe_depth, key=k)
-
-    probes = eqx.filter_vmap(probe)(jax.random.split(jax.random.fold_in(key, 1), game.n_targets))
-    players = Players(
-        drift=drift,
-        average=drift,
-        probes=probes,
-        drift_memory=optimisers.drift.init(eqx.filter(drift, eqx.is_inexact_array)),
-        probe_memory=optimisers.probes.init(eqx.filter(probes, eqx.is_inexact_array)),
-    )
-    n_evals = -(-options.n_iter // options.eval_every)
+    options = game.options
+    players = Players(drift, drift, adversary, optimisers.drift.init(eqx.filter(drift, eqx.is_inexact_array)))
+    n_evals = _n_evals(options, drift.n_levels)
     return Run(
         players=players,
         best=drift,
         best_criterion=_evaluate(criterion, drift),
         best_iter=jnp.zeros((), int),
         n_done=jnp.zeros((), int),
-        loss=jnp.full(options.n_iter, jnp.nan, float),
+        level=jnp.zeros((), int),
+        active=jnp.ones((), bool),
         residuals=jnp.full((options.n_iter, game.n_targets), jnp.nan, float),
         criterion=jnp.full(n_evals, jnp.nan, float),
         slope=jnp.full(n_evals, jnp.nan, float),
     )
 
 
-def iterate(game: Game, optimisers: Optimisers, players: Players, key: PRNGKeyArray):
-    """One outer iteration; returns the players, the residuals they met and how far simulated points went."""
+def iterate(
+    game: Game,
+    optimisers: Optimisers,
+    players: Players,
+    key: PRNGKeyArray,
+    factor: Float[Array, ""] | float = 1.0,
+    level: Int[Array, ""] | int = 0,
+    sparsity: Float[Array, ""] | float = 0.0,
+):
+    """One outer iteration; returns the players, the residuals they met and how far simulated points went.
+
+    `factor` scales the drift's step and `sparsity` its sparse prior. The ridges' answer is exact for the noise it has
+    seen, so the drift meets it on points and noise of its own: else it would learn to fit that noise.
+    """
     options = game.options
-    k_draw, k_drift, *k_critics = jax.random.split(key, 2 + options.critic_steps)
+    k_draw, k_drift, k_answer, k_judge = jax.random.split(key, 4)
     draw = game.draw(k_draw)
     paths = game.simulate(players.drift, draw)
-
-    def ascend(carry, k):
-        probes, memory = carry
-        k_nodes, k_fresh = jax.random.split(k)
-        seen, way = draw, paths
-        if options.fresh_paths:
-            seen = game.draw(k_fresh)
-            way = game.simulate(players.drift, seen)
-        nodes = game.nodes(k_nodes)
-
-        def gain(probes):
-            values = game.residuals(_normalised(probes), players.drift, seen, way, nodes)
-            return jnp.sum(values), values
-
-        (_, values), slope = eqx.filter_value_and_grad(gain, has_aux=True)(probes)
-        probes, memory = _climb(optimisers.probes, jax.tree.map(jnp.negative, slope), memory, probes)
-        return (_sharpened(probes, options.power_iterations), memory), values
-
-    critics = (players.probes, players.probe_memory)
-    # On a CPU, XLA spreads heavy steps over the cores only outside a loop; light ones are not worth the compilation.
-    heavy = options.n_nodes is None
-    (probes, probe_memory), values = jax.lax.scan(ascend, critics, jnp.stack(k_critics), unroll=heavy)
-    slope = drift_gradient(game, _normalised(probes), players.drift, draw, paths, game.nodes(k_drift))
-    drift, drift_memory = _climb(optimisers.drift, slope, players.drift_memory, players.drift)
+    adversary, probes, values = players.adversary.answer(game, optimisers.probes, players.drift, draw, paths, k_answer)
+    if options.adversary == "ridges":
+        draw = game.draw(k_judge)
+        paths = paths if options.gradient == "pathwise" else game.simulate(players.drift, draw)
+    slope: Any = drift_gradient(game, probes, players.drift, draw, paths, game.nodes(k_drift))
+    if players.drift.n_levels > 1:
+        slope = jax.tree.map(lambda s, p: s + sparsity * p, slope, players.drift.sparse_pull())
+    weights = eqx.filter(players.drift, eqx.is_inexact_array)
+    updates, memory = optimisers.drift.update(slope, players.memory, weights)
+    updates = _paced(updates, weights, players.drift.pace(jnp.asarray(level)), factor, options)
+    drift = eqx.apply_updates(players.drift, updates)
     average = _averaged(players.average, drift, options.averaging)
     reach = jnp.max(jnp.stack([jnp.max(jnp.abs(path)) for path in paths]))
-    return Players(drift, average, probes, drift_memory, probe_memory), values[-1], reach
+    return Players(drift, average, adversary, memory), values, reach
 
 
-@eqx.filter_jit
-def advance(game: Game, criterion: HeldOutCriterion, optimisers: Optimisers, run: Run, key: PRNGKeyArray, n: int):
-    """`n` iterations and one reading of the criterion; returns the run and how far simulated points went."""
+def advance(game: Game, criterion: Criterion, optimisers: Optimisers, run: Run, key: PRNGKeyArray, n: Int[Array, ""]):
+    """`n` iterations of one member and a reading of the criterion; how far points went, and whether all is sound."""
+    options, n_levels = game.options, run.players.drift.n_levels
+    static = eqx.filter(run.players, eqx.is_array, inverse=True)
+    begin, end = thinning(options, n_levels)
 
-    def body(players, i):
-        players, residuals, reach = iterate(game, optimisers, players, jax.random.fold_in(key, i))
-        return players, (residuals, reach)
+    def body(i, carry):
+        dynamic, log, farthest = carry
+        within = i % _level_length(options, n_levels)
+        players = _thinned(eqx.combine(dynamic, static), within == end)
+        sparsity = jnp.where((within >= begin) & (within < end), game.share, 0.0)
+        factor, k = rate_at(i, options, n_levels) * run.active, jax.random.fold_in(key, i)
+        players, residuals, reach = iterate(game, optimisers, players, k, factor, run.level, sparsity)
+        return eqx.filter(players, eqx.is_array), log.at[i].set(residuals), jnp.maximum(farthest, reach)
 
-    dynamic, static = eqx.partition(run.players, eqx.is_array)
-
-    def flat_body(dynamic, i):
-        players, logged = body(eqx.combine(dynamic, static), i)
-        return eqx.filter(players, eqx.is_array), logged
-
-    dynamic, (residuals, reach) = jax.lax.scan(flat_body, dynamic, run.n_done + jnp.arange(n))
-    players = eqx.combine(dynamic, static)
+    before, done = eqx.filter(run.players, eqx.is_array), run.n_done + n
+    dynamic, log, reach = jax.lax.fori_loop(run.n_done, done, body, (before, run.residuals, jnp.zeros(())))
+    players = eqx.combine(_select(run.active, dynamic, before), static)
     value = criterion(players.average)
-    keep = value < _AS_GOOD * run.best_criterion
-    done = run.n_done + n
-    evaluation = (done - 1) // game.options.eval_every
-    run = Run(
+    keep = (value < _AS_GOOD * run.best_criterion) | (value <= criterion.enough)
+    at = _evaluation(done, options, n_levels)
+    after = Run(
         players=players,
         best=_select(keep, players.average, run.best),
         best_criterion=jnp.minimum(value, run.best_criterion),
         best_iter=jnp.where(_clearly_better(value, run.best_criterion), done, run.best_iter),
         n_done=done,
-        loss=jax.lax.dynamic_update_slice(run.loss, jnp.sum(residuals, 1), (run.n_done,)),
-        residuals=jax.lax.dynamic_update_slice(run.residuals, residuals, (run.n_done, 0)),
-        criterion=run.criterion.at[evaluation].set(value),
-        slope=run.slope.at[evaluation].set(_largest_slope(game, players.probes)),
+        level=run.level,
+        active=run.active,
+        residuals=log,
+        criterion=run.criterion.at[at].set(value),
+        slope=run.slope.at[at].set(players.adversary.slope(game)),
     )
-    return run, jnp.max(reach)
+    # The box of the affine terms is infinite by design; a weight that runs away shows in the points it moves.
+    weights = jax.tree.leaves(eqx.filter((players.drift, players.adversary), eqx.is_inexact_array))
+    sound = ~jnp.any(jnp.stack([jnp.any(jnp.isnan(w)) for w in weights]))
+    new = (jnp.arange(len(log)) >= run.n_done) & (jnp.arange(len(log)) < done)
+    return after, reach, sound & ~jnp.any(new[:, None] & ~jnp.isfinite(log))
 
 
 @eqx.filter_jit
-def _evaluate(criterion: HeldOutCriterion, drift: AbstractDrift) -> Float[Array, ""]:
+def _advance_all(batch: _Batch, optimisers: Optimisers, n: Int[Array, ""]):
+    """`advance` for every member at once; a single one without a batch axis, which a CPU does not thread well."""
+    game, criterion, run, key = batch
+    if len(run.n_done) == 1:
+        one = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, (game, criterion, run, key))
+        done = advance(one[0], one[1], optimisers, one[2], one[3], n)
+        return jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, done)
+    member = lambda g, c, r, k: advance(g, c, optimisers, r, k, n)  # noqa: E731
+    return eqx.filter_vmap(member)(game, criterion, run, key)
+
+
+def rate_at(i: Int[Array, ""], options: AdversarialOptions, n_levels: int) -> Float[Array, ""] | float:
+    """The drift's rate at iteration i, relative to its first: a cosine over each level."""
+    if not options.cosine_decay:
+        return 1.0
+    length = _level_length(options, n_levels)
+    # The last level takes what an uneven division leaves over.
+    within = jnp.where(i < n_levels * length, i % length, length - 1)
+    return 0.5 * (1.0 + jnp.cos(jnp.pi * within / length))
+
+
+def thinning(options: AdversarialOptions, n_levels: int) -> tuple[int, int]:
+    """The iterations of a level between which the sparse prior pulls."""
+    begin, end = (int(part * _level_length(options, n_levels)) for part in _THINNING)
+    return begin, end
+
+
+def _thinned(players: Players, now: Bool[Array, ""]) -> Players:
+    """The drift without the terms that have gone; its average begins anew there."""
+    drift = players.drift.thinned(now)
+    return eqx.tree_at(lambda p: (p.drift, p.average), players, (drift, _select(now, drift, players.average)))
+
+
+@eqx.filter_jit
+def _evaluate(criterion: Criterion, drift: AbstractDrift) -> Float[Array, ""]:
     return criterion(drift)
 
 
-def _train(game, criterion, optimisers, run, key, limit, listeners, checkpoint) -> Fit:
-    options, began = game.options, time.perf_counter()
-    n_before = int(run.n_done)
+def _train(batch: _Batch, optimisers, limit, listeners, checkpoint) -> list[Fit]:
+    options, began = batch.game.options, time.perf_counter()
+    n_before, faults = batch.n_done, [None] * len(batch.run.n_done)
+    outcome = None
     try:
-        while (outcome := _finished(run, options)) is None:
-            n = min(options.eval_every, options.n_iter - int(run.n_done))
-            candidate, reach = advance(game, criterion, optimisers, run, key, n)
-            outcome = _fault(candidate, float(reach), limit)
-            if outcome is not None:
+        while not _finished(batch):
+            n = _next_block(batch.n_done, options, batch.n_levels)
+            candidate, reach, finite = _advance_all(batch, optimisers, jnp.asarray(n))
+            found = [_fault(float(r), bool(f), limit) for r, f in zip(reach, finite, strict=True)]
+            faults = [old or new for old, new in zip(faults, found, strict=True)]
+            batch = batch._replace(run=_grown(_without_faults(batch.run, candidate, faults), batch))
+            if all(faults):
                 break
-            run = candidate
-            progress = _progress(run, options, time.perf_counter() - began, n_before)
+            progress = _progress(batch, time.perf_counter() - began, n_before)
             for listener in listeners:
                 listener(progress)
             if checkpoint is not None:
-                checkpoint.save(run, force=_finished(run, options) is not None)
+                checkpoint.save(batch.run, force=_finished(batch))
     except KeyboardInterrupt:
         outcome = Outcome.interrupted
         if checkpoint is not None:
-            checkpoint.save(run, force=True)
+            checkpoint.save(batch.run, force=True)
+    seconds = time.perf_counter() - began
+    return [_fit_of(batch, m, outcome or faults[m] or _ending(batch, m), seconds) for m in range(len(faults))]
+
+
+def _fit_of(batch: _Batch, m: int, outcome: Outcome, seconds: float) -> Fit:
+    game, run = (jax.tree.map(lambda leaf: leaf[m] if eqx.is_array(leaf) else leaf, t) for t in (batch.game, batch.run))
     return Fit(
         process=game.process(run.best),
         outcome=outcome,
-        history=_history(run, options),
+        history=_history(run, game.options),
         n_iter=int(run.n_done),
         best_iter=int(run.best_iter),
-        seconds=time.perf_counter() - began,
+        seconds=seconds,
     )
 
 
-def _finished(run: Run, options: AdversarialOptions) -> Outcome | None:
-    if int(run.n_done) - int(run.best_iter) >= options.patience:
-        return Outcome.converged
-    return Outcome.budget if int(run.n_done) >= options.n_iter else None
+def _grown(run: Run, batch: _Batch) -> Run:
+    """At the end of a level a member whose fit is good enough comes to rest; the drift of the others grows."""
+    options, n_levels = batch.game.options, batch.n_levels
+    done, length = int(run.n_done[0]), _level_length(options, n_levels)
+    if n_levels == 1 or done % length or done > n_levels * length:
+        return run
+    value = run.criterion[:, _evaluation(done, options, n_levels)]
+    active = run.active & (value > batch.criterion.enough)
+    level = jnp.where(active, jnp.minimum(run.level + 1, n_levels - 1), run.level)
+    refilled = eqx.filter_vmap(lambda drift: drift.refilled())(run.players.average)
+    refilled = jax.tree.map(lambda a, b: _where(active, a, b), refilled, run.players.average)
+    players = eqx.tree_at(lambda p: (p.drift, p.average), run.players, (refilled, refilled))
+    return eqx.tree_at(lambda r: (r.players, r.level, r.active), run, (players, level, active))
 
 
-def _fault(run: Run, reach: float, limit: float) -> Outcome | None:
-    done = int(run.n_done)
-    weights = jax.tree.leaves(eqx.filter((run.players.drift, run.players.probes), eqx.is_inexact_array))
-    finite = bool(jnp.all(jnp.stack([jnp.all(jnp.isfinite(w)) for w in weights])))
-    if not finite or not np.all(np.isfinite(np.asarray(run.loss[:done]))) or not np.isfinite(reach):
+def _without_faults(old: Run, new: Run, faults: Sequence[Outcome | None]) -> Run:
+    """The new run, with members that failed put back to where they were, at rest."""
+    if not any(faults):
+        return new
+    sound = jnp.asarray([fault is None for fault in faults])
+    kept = jax.tree.map(lambda a, b: _where(sound, a, b), new, old)
+    n_done = old.n_done if all(faults) else new.n_done
+    return eqx.tree_at(lambda r: (r.active, r.n_done), kept, (kept.active & sound, n_done))
+
+
+def _finished(batch: _Batch) -> bool:
+    run, options = batch.run, batch.game.options
+    if batch.n_done >= options.n_iter or not bool(jnp.any(run.active)):
+        return True
+    waited = bool(jnp.all(run.n_done - run.best_iter >= options.patience))
+    return batch.n_levels == 1 and waited
+
+
+def _ending(batch: _Batch, m: int) -> Outcome:
+    run, options = batch.run, batch.game.options
+    value = float(run.criterion[m, _evaluation(batch.n_done, options, batch.n_levels)])
+    rested = batch.n_levels == 1 and int(run.n_done[m] - run.best_iter[m]) >= options.patience
+    return Outcome.converged if rested or value <= batch.criterion.enough else Outcome.budget
+
+
+def _fault(reach: float, finite: bool, limit: float) -> Outcome | None:
+    if not finite or not np.isfinite(reach):
         return Outcome.non_finite
     return Outcome.diverged if reach > limit else None
 
 
-def _progress(run: Run, options: AdversarialOptions, seconds: float, n_before: int) -> Progress:
-    done = int(run.n_done)
-    last = (done - 1) // options.eval_every
+def _level_length(options: AdversarialOptions, n_levels: int) -> int:
+    return max(1, options.n_iter // n_levels)
+
+
+def _next_block(done: int, options: AdversarialOptions, n_levels: int) -> int:
+    """Iterations to the next reading: `eval_every`, or what is left of the level."""
+    length = _level_length(options, n_levels)
+    to_boundary = length - done % length if done < n_levels * length else options.n_iter - done
+    return min(options.eval_every - done % length % options.eval_every, to_boundary, options.n_iter - done)
+
+
+def _evaluation(done: Any, options: AdversarialOptions, n_levels: int) -> Any:
+    """The position of the reading made after `done` iterations."""
+    length = _level_length(options, n_levels)
+    each = -(-length // options.eval_every)
+    return (done - 1) // length * each + (done - 1) % length // options.eval_every
+
+
+def _n_evals(options: AdversarialOptions, n_levels: int) -> int:
+    return int(_evaluation(options.n_iter, options, n_levels)) + 1
+
+
+def _progress(batch: _Batch, seconds: float, n_before: int) -> Progress:
+    """Means over the members."""
+    run, options, done = batch.run, batch.game.options, batch.n_done
+    last = _evaluation(done, options, batch.n_levels)
     return Progress(
         n_done=done,
         n_total=options.n_iter,
         rate=(done - n_before) / max(seconds, 1e-9),
-        loss=float(run.loss[done - 1]),
-        residuals=tuple(np.asarray(run.residuals[done - 1]).tolist()),
-        criterion=float(run.criterion[last]),
-        best_criterion=float(run.best_criterion),
-        slope=float(run.slope[last]),
+        loss=float(jnp.mean(jnp.sum(run.residuals[:, done - 1], axis=-1))),
+        residuals=tuple(np.asarray(jnp.mean(run.residuals[:, done - 1], axis=0)).tolist()),
+        criterion=float(jnp.mean(run.criterion[:, last])),
+        best_criterion=float(jnp.mean(run.best_criterion)),
+        slope=float(jnp.mean(run.slope[:, last])),
     )
 
 
 def _history(run: Run, options: AdversarialOptions) -> History:
-    done = int(run.n_done)
-    evals = -(-done // options.eval_every)
+    done, n_levels = int(run.n_done), run.best.n_levels
+    ends = np.arange(1, done + 1)
+    reading = _evaluation(ends, options, n_levels)
+    last = np.flatnonzero(np.diff(np.append(reading, -1)))
     return History(
-        loss=np.asarray(run.loss)[:done],
+        loss=np.sum(np.asarray(run.residuals)[:done], axis=1),
         residuals=np.asarray(run.residuals)[:done],
-        evaluated_at=np.minimum(options.eval_every * np.arange(1, evals + 1), done),
-        criterion=np.asarray(run.criterion)[:evals],
-        slope=np.asarray(run.slope)[:evals],
+        evaluated_at=ends[last],
+        criterion=np.asarray(run.criterion)[reading[last]],
+        slope=np.asarray(run.slope)[reading[last]],
     )
 
 
-def _normalised(probes: SpectralNetwork):
-    return eqx.filter_vmap(SpectralNetwork.probe)(probes)
-
-
-def _sharpened(probes: SpectralNetwork, n_iterations: int) -> SpectralNetwork:
-    return eqx.filter_vmap(lambda probe: probe.sharpened(n_iterations))(probes)
-
-
-def _climb(optimiser, slope, memory, player):
-    updates, memory = optimiser.update(slope, memory, eqx.filter(player, eqx.is_inexact_array))
-    return eqx.apply_updates(player, updates), memory
+def _paced(updates, weights, pace, factor, options: AdversarialOptions):
+    """Adam's step and the decay of the weights, each weight at its own pace."""
+    decay = options.drift_rate * options.weight_decay
+    moved = lambda u, w, p: jnp.where(p == 0.0, 0.0, factor * p * (u - decay * w))  # noqa: E731
+    return jax.tree.map(moved, updates, weights, pace)
 
 
 def _averaged(average, current, factor: float):
@@ -321,15 +495,16 @@ def _select(condition, yes, no):
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b) if eqx.is_array(a) else a, yes, no)
 
 
+def _where(members: Bool[Array, " n_members"], yes, no):
+    """`yes` for some members and `no` for the others, in an array with a leading axis of members."""
+    return jnp.where(members.reshape(-1, *[1] * (yes.ndim - 1)), yes, no) if eqx.is_array(yes) else yes
+
+
 def _clearly_better(value, best):
     """An improvement by 1 %, so that noise in the last digits does not keep a run alive."""
     return value < 0.99 * best
 
 
-def _largest_slope(game: Game, probes: SpectralNetwork) -> Float[Array, ""]:
-    gradient: Callable = lambda probe, cloud: jax.vmap(jax.grad(probe))(cloud.points)  # noqa: E731
-    norms = [
-        jnp.max(jnp.linalg.norm(gradient(jax.tree.map(lambda leaf, i=i: leaf[i], _normalised(probes)), cloud), axis=1))
-        for i, cloud in enumerate(game.clouds[1:])
-    ]
-    return jnp.max(jnp.stack(norms))
+def stacked(trees: Sequence[Any]) -> Any:
+    """Trees of equal structure as one, their arrays stacked along a first axis of members."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0], *trees)

@@ -1,10 +1,12 @@
-"""The held-out criterion: root mean square weak residual of fixed cosine probes on rows no player has seen.
+"""Criteria by which a run picks the state it keeps: fixed probes and fixed noise, so that two drifts are compared on
+the same footing.
 
-    c(g)^2 = mean over observed times and probes of r_n(cos(omega . x + b), g)^2
-
-Noise and probes are fixed, so two drifts are compared on the same footing. It picks the state that is
-kept and says when a run has stopped improving.
+    held-out      c(g)^2 = mean over observed times and probes of r_n(cos(omega . x + b), g)^2, on rows no player saw
+    chi-squared   c(g) = sum_n r_n' C_n^-1 r_n / number of residuals: 1 is a fit within the noise, and much more a
+                  reason for the drift to grow
 """
+
+import math
 
 import equinox as eqx
 import jax
@@ -21,8 +23,10 @@ from itofit.solve.game import Leg, device_clouds, leg_noise
 from itofit.weak.probes import CosineProbe, random_cosines
 from itofit.weak.quadrature import trapezoid_weights
 from itofit.weak.residual import Cloud, PathRead, weak_residual
+from itofit.weak.ridge_probes import RidgeFamily, best_answer
 
 _N_PROBES = 64
+_N_DRAWS = 4
 
 
 class HeldOutCriterion(eqx.Module):
@@ -33,6 +37,11 @@ class HeldOutCriterion(eqx.Module):
     cosines: CosineProbe
     diffusion: AbstractDiffusion
     legs: tuple[Leg, ...] = eqx.field(static=True)
+
+    @property
+    def enough(self) -> float:
+        """The value at which nothing is left to explain: this criterion knows none."""
+        return 0.0
 
     @classmethod
     def on(
@@ -67,3 +76,50 @@ class HeldOutCriterion(eqx.Module):
 
                 squares.append(jnp.mean(jax.lax.map(residual, self.cosines) ** 2))
         return jnp.sqrt(jnp.mean(jnp.stack(squares)))
+
+
+class ChiSquared(eqx.Module):
+    """c(g) on all rows; every start point is simulated several times, and its mean value counts."""
+
+    clouds: tuple[Cloud, ...]
+    noise: tuple[Float[Array, "_ _ n_dims"], ...]
+    families: tuple[RidgeFamily, ...]
+    diffusion: AbstractDiffusion
+    legs: tuple[Leg, ...] = eqx.field(static=True)
+
+    @classmethod
+    def on(
+        cls,
+        snapshots: Snapshots,
+        families: tuple[RidgeFamily, ...],
+        diffusion: AbstractDiffusion,
+        legs: tuple[Leg, ...],
+        *,
+        key: PRNGKeyArray,
+    ) -> "ChiSquared":
+        """The criterion on these rows with these test functions, one family for every target."""
+        clouds = device_clouds(snapshots)
+        repeated = tuple(Cloud(jnp.tile(c.points, (_N_DRAWS, 1)), jnp.tile(c.weights, _N_DRAWS)) for c in clouds)
+        return cls(clouds, leg_noise(legs, repeated, key), families, diffusion, legs)
+
+    @property
+    def enough(self) -> float:
+        """Two standard deviations above what the noise alone gives."""
+        return 1.0 + 2.0 * math.sqrt(2.0 / self.n_residuals)
+
+    @property
+    def n_residuals(self) -> int:
+        """Test functions of all targets together."""
+        return sum(f.centre.shape[-1] + f.bowls.shape[-2] + f.omega.shape[-2] for f in self.families)
+
+    def __call__(self, drift: AbstractDrift) -> Float[Array, ""]:
+        process, total, i = ItoProcess(drift, self.diffusion), jnp.zeros(()), 0
+        for leg, noise in zip(self.legs, self.noise, strict=True):
+            start = self.clouds[leg.start]
+            points = jnp.tile(start.points, (_N_DRAWS, 1))
+            path = euler_path(process, points, jnp.asarray(leg.steps, dtype=float), noise)
+            for n, end in leg.targets:
+                flown = jax.vmap(self.families[i])(path[end]).reshape(_N_DRAWS, len(start.weights), -1)
+                total += best_answer(self.families[i], self.clouds[n], start, jnp.mean(flown, axis=0)).chi2
+                i += 1
+        return total / self.n_residuals

@@ -1,11 +1,15 @@
 """The game of Algorithm 1: J probes ascend, one drift descends, on the weak residuals of all observed times.
 
-    min over g of sum_n max over |grad f_n| <= 1 of r_n(f_n, g)
+    min over g of sum_n max over f_n of r_n(f_n, g)
 
-`Game` holds what never changes during a run (clouds, mesh, choices); `residuals` is the loss; `drift_gradient`
-is its derivative in the drift in three ways. Nothing here knows about optimisers, files or progress.
+with |grad f_n| <= 1 for the paper's networks, and r_n in units of its own standard error for ridges.
+
+`Game` holds what never changes during a run (clouds, mesh, choices); `residuals` is the loss, `answers` are the best
+ridges; `drift_gradient` is the loss's derivative in the drift in three ways. Nothing here knows about optimisers,
+files or progress.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -22,9 +26,10 @@ from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshots
 from itofit.solve.options import AdversarialOptions
 from itofit.weak.generator import sketched
-from itofit.weak.probes import NetworkProbe
+from itofit.weak.probes import AbstractProbe
 from itofit.weak.quadrature import stratified_nodes, trapezoid_weights
 from itofit.weak.residual import Cloud, PathRead, direct_residual, weak_residual
+from itofit.weak.ridge_probes import RidgeFamily, best_answer, flown_values
 
 Paths = tuple[Float[Array, "_ _ n_dims"], ...]
 
@@ -83,6 +88,13 @@ class Game(eqx.Module):
         """J, the number of observed times after the first, and of probes."""
         return len(self.clouds) - 1
 
+    @property
+    def share(self) -> float:
+        """Which part of the rows a draw sees, on average over the snapshots."""
+        size = self.options.batch_size
+        counts = [len(cloud.weights) for cloud in self.clouds]
+        return 1.0 if size is None else sum(min(1.0, size / n) for n in counts) / len(counts)
+
     def process(self, drift: AbstractDrift) -> ItoProcess:
         """The process with this drift and the game's diffusion."""
         return ItoProcess(drift, self.diffusion)
@@ -121,11 +133,9 @@ class Game(eqx.Module):
         )
 
     def residuals(
-        self, probes: NetworkProbe, drift: AbstractDrift, draw: Draw, paths: Paths, nodes: Nodes
+        self, probes: AbstractProbe, drift: AbstractDrift, draw: Draw, paths: Paths, nodes: Nodes
     ) -> Float[Array, " n_targets"]:
         """r_n(f_n, g) for every observed time after the first; `probes` are stacked along their first axis."""
-        process = self.process(drift)
-        noise = self._dispersion(nodes)
         path_of = {leg.start: path for leg, path in zip(self.legs, paths, strict=True)}
         values = []
         for i, (leg, n, end) in enumerate(self._targets()):
@@ -134,9 +144,32 @@ class Game(eqx.Module):
             if self.options.discrepancy == "direct":
                 values.append(direct_residual(probe, target, Cloud(path[end], start.weights)))
             else:
-                read = PathRead.of(process, path[nodes.positions[i]], noise)
+                read = self._read(drift, leg, path, end, nodes, i)
                 values.append(weak_residual(probe, target, start, read, nodes.weights[i]))
         return jnp.stack(values)
+
+    def answers(self, families: Sequence[RidgeFamily], drift: AbstractDrift, draw: Draw, paths: Paths, nodes: Nodes):
+        """The best probe of every target's family, stacked, and chi-squared by degree of freedom of each."""
+        path_of = {leg.start: path for leg, path in zip(self.legs, paths, strict=True)}
+        answers = []
+        for i, (leg, n, end) in enumerate(self._targets()):
+            start, target, path = draw.clouds[leg.start], draw.clouds[n], path_of[leg.start]
+            if self.options.discrepancy == "direct":
+                flown = jax.vmap(families[i])(path[end])
+            else:
+                read = self._read(drift, leg, path, end, nodes, i)
+                flown = flown_values(families[i], start, read, nodes.weights[i])
+            answers.append(best_answer(families[i], target, start, flown))
+        probes = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(answer.probe for answer in answers))
+        return probes, jnp.stack([answer.chi2 / len(answer.probe.weights) for answer in answers])
+
+    def _read(self, drift: AbstractDrift, leg: Leg, path: Array, end: int, nodes: Nodes, i: int) -> PathRead:
+        """The path at the nodes of target i, with the drift its quadrature rule takes."""
+        process, noise = self.process(drift), self._dispersion(nodes)
+        if self.options.rule == "trapezoid":
+            return PathRead.of(process, path[nodes.positions[i]], noise)
+        steps = jnp.asarray(leg.steps[:end], dtype=float)
+        return PathRead.carried(process, path[: end + 1], steps, nodes.positions[i], noise)
 
     def _targets(self):
         return [(leg, n, end) for leg in self.legs for n, end in leg.targets]
@@ -147,13 +180,14 @@ class Game(eqx.Module):
 
 
 def drift_gradient(
-    game: Game, probes: NetworkProbe, drift: AbstractDrift, draw: Draw, paths: Paths, nodes: Nodes
+    game: Game, probes: AbstractProbe, drift: AbstractDrift, draw: Draw, paths: Paths, nodes: Nodes
 ) -> AbstractDrift:
     """Gradient of sum_n r_n in the drift's weights, as `options.gradient` says; `paths` are those of `drift`."""
-    mode = game.options.gradient
+    mode, penalty = game.options.gradient, game.options.slope_penalty
 
     def loss(drift, paths):
-        return jnp.sum(game.residuals(probes, drift, draw, paths, nodes))
+        total = jnp.sum(game.residuals(probes, drift, draw, paths, nodes))
+        return total + penalty * mean_square_slope(drift, draw.clouds) if penalty > 0.0 else total
 
     if mode == "pathwise":
         return eqx.filter_grad(lambda g: loss(g, game.simulate(g, draw)))(drift)
@@ -187,6 +221,12 @@ def _adjoint_gradient(game: Game, loss, drift: AbstractDrift, draw: Draw, paths:
         steps = (path[:-1], jnp.asarray(leg.steps, dtype=float), noise, source[:-1])
         (_, total), _ = jax.lax.scan(backward, (source[-1], total), steps, reverse=True)
     return total
+
+
+def mean_square_slope(drift: AbstractDrift, clouds: tuple[Cloud, ...]) -> Float[Array, ""]:
+    """Mean of |dg/dx|^2 (Frobenius) over the clouds, a smooth stand-in for the drift's Lipschitz constant."""
+    squares = [cloud.expect(lambda x: jnp.sum(jax.jacfwd(drift)(x) ** 2)) for cloud in clouds]
+    return jnp.mean(jnp.stack(squares))
 
 
 def device_clouds(snapshots: Snapshots) -> tuple[Cloud, ...]:

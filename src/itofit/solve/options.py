@@ -11,6 +11,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "anchor": ("initial", "previous"),
     "gradient": ("pathwise", "detached", "adjoint"),
     "discrepancy": ("weak", "direct"),
+    "adversary": ("ridges", "network"),
+    "rule": ("chain", "trapezoid"),
+    "drift_form": ("growing", "skip", "plain"),
 }
 
 
@@ -23,24 +26,37 @@ class AdversarialOptions:
     - `gradient`: of the drift: through the simulated path (`pathwise`, or `adjoint`, the same by a backward
       recursion), or at frozen sample positions (`detached`).
     - `discrepancy`: the weak form, or the difference of expectations at the end points (`direct`).
+    - `adversary`: where a probe comes from. `ridges`: the best weighted sum of lines, bowls and random cosines, found
+      exactly and drawn anew every iteration; `network`: a spectral-norm network trained by ascent, as in the paper.
+    - `rule`: of the quadrature in time: `trapezoid` as printed, or `chain`: the same nodes and weights with the drift
+      that carried the chain, which is exact to second order for the chain itself.
+    - `drift_form`: `growing` begins affine and takes in polynomials, then a network, for as long as the snapshots
+      reject what there is; `skip` is a network with an affine skip, `plain` the paper's network.
     - `n_nodes`: random quadrature nodes for each probe, or None for every step of the mesh.
     - `n_sketch`: random directions for the trace in the generator, or None for all of them.
     - `batch_size`: points drawn from each snapshot for one iteration, or None for all.
-    - `fresh_paths`: simulate anew for every ascent step of the probes, as the paper prints it.
+    - `critic_steps`, `fresh_paths`, `probe_rate`, `probe_width`, `probe_depth`, `power_iterations`: of the adversary
+      `network`; with `fresh_paths` it simulates anew for every ascent step, as the paper prints it.
     - `power_iterations`: for the spectral norms after every ascent step; too few let the slope of a probe pass 1
       (`history_.slope` shows it).
+    - `weight_decay`: shrinks the drift's weights by this share of the learning rate in every iteration.
+    - `slope_penalty`: times the mean of |dg/dx|^2 over the snapshots, added to the loss: a smaller Lipschitz constant.
     - `averaging`: the drift that is kept is an exponential average of the iterates with this factor.
-    - `hold_out`: share of every snapshot kept back for the criterion that picks the best state and stops.
+    - `n_iter`: budget of iterations, in equal parts for the levels of a growing drift.
+    - `hold_out`: share of every snapshot kept back for the criterion; with 0 it is read on all rows.
     - `patience`: iterations without improvement of that criterion by 1 % before the run stops.
     """
 
     anchor: str = "previous"
     gradient: str = "pathwise"
     discrepancy: str = "weak"
-    n_iter: int = 1500
+    adversary: str = "ridges"
+    rule: str = "chain"
+    drift_form: str = "growing"
+    n_iter: int = 1800
     critic_steps: int = 3
     batch_size: int | None = 512
-    n_nodes: int | None = 16
+    n_nodes: int | None = 64
     n_sketch: int | None = None
     fresh_paths: bool = False
     drift_rate: float = 1e-3
@@ -48,18 +64,20 @@ class AdversarialOptions:
     betas: tuple[float, float] = (0.5, 0.9)
     cosine_decay: bool = True
     averaging: float = 0.99
+    weight_decay: float = 0.0
+    slope_penalty: float = 0.0
     standardise: bool = True
-    affine_skip: bool = True
     drift_width: int = 64
     drift_depth: int = 2
     probe_width: int = 32
     probe_depth: int = 3
     power_iterations: int = 5
-    hold_out: float = 0.1
+    hold_out: float = 0.0
     patience: int = 1000
-    eval_every: int = 25
+    eval_every: int = 50
 
     def __post_init__(self):
+        object.__setattr__(self, "betas", tuple(self.betas))  # a list, as a file gives it, cannot be hashed
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise InputError(
@@ -88,6 +106,9 @@ class AdversarialOptions:
                 raise InputError(
                     expected=f"{name} to be a whole number from 1 on", found=f"{value!r}", hint="leave it out"
                 )
+        for name in ("weight_decay", "slope_penalty"):
+            if not getattr(self, name) >= 0.0:
+                raise InputError(expected=f"{name} from 0 on", found=f"{getattr(self, name)!r}", hint="0.0")
         for name in ("drift_rate", "probe_rate"):
             if not getattr(self, name) > 0.0:
                 raise InputError(expected=f"{name} above 0", found=f"{getattr(self, name)!r}", hint="1e-3")
@@ -103,6 +124,9 @@ PRESETS: dict[str, AdversarialOptions] = {
     # batch, every step. It prints no number of ascent steps (the public code uses 5) and no number of iterations.
     "paper": AdversarialOptions(
         anchor="initial",
+        adversary="network",
+        rule="trapezoid",
+        drift_form="plain",
         n_iter=10_000,
         critic_steps=5,
         batch_size=None,
@@ -114,10 +138,10 @@ PRESETS: dict[str, AdversarialOptions] = {
         cosine_decay=False,
         averaging=0.0,
         standardise=False,
-        affine_skip=False,
         drift_width=32,
         drift_depth=1,
         power_iterations=1,
+        hold_out=0.1,
         patience=2000,
         eval_every=50,
     ),

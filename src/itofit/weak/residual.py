@@ -11,7 +11,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from itofit.process.ito import ItoProcess
 from itofit.weak.probes import AbstractProbe
@@ -54,6 +54,27 @@ class PathRead(eqx.Module):
     def of(cls, process: ItoProcess, points: Float[Array, "n_nodes n_samples n_dims"], dispersion=None) -> "PathRead":
         """Read the process at these points; `dispersion` replaces its own S(x), for a stochastic trace."""
         return cls(points, jax.vmap(jax.vmap(process.drift))(points), dispersion or process.diffusion)
+
+    @classmethod
+    def carried(
+        cls,
+        process: ItoProcess,
+        path: Float[Array, "_ n_samples n_dims"],
+        steps: Float[Array, " n_steps"],
+        nodes: Int[Array, " n_nodes"],
+        dispersion=None,
+    ) -> "PathRead":
+        """Read the chain at some nodes with the drift that carried it there and on from there.
+
+        During a step the chain has the drift of the step's beginning: half of a node's weight belongs to the step
+        before it, half to the step after (docs/theory/weak_form.md, section 6).
+        """
+        none = jnp.zeros(1, steps.dtype)
+        before, after = jnp.concatenate([none, steps])[nodes], jnp.concatenate([steps, none])[nodes]
+        share = (after / (before + after))[:, None, None]
+        drift = jax.vmap(jax.vmap(process.drift))
+        here, earlier = drift(path[nodes]), drift(path[jnp.maximum(nodes - 1, 0)])
+        return cls(path[nodes], share * here + (1.0 - share) * earlier, dispersion or process.diffusion)
 
 
 def integral_of_generator(
