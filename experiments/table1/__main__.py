@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 
 from experiments import table1
-from experiments.table1.methods import METHODS
+from experiments.table1.methods import METHODS, TOGETHER
 from experiments.table1.records import (
     DIMS,
     Fit,
@@ -26,10 +26,11 @@ from experiments.table1.records import (
 from experiments.table1.report import table
 from experiments.table1.scoring import METRICS, READINGS, Case, Sizes, test_times
 from itofit import FitWarning, InputError, KnownSystem, known_system
-from itofit.face import device_named
+from itofit.face import Face, device_named
 from itofit.solve.options import PRESETS
 
 SYSTEMS = ("syn1", "syn2", "syn3")
+OTHERS = ("syn2-printed",)
 
 _UNFINISHED = (InputError, ImportError, NotImplementedError)
 
@@ -46,6 +47,7 @@ class Plan:
     reading: str = "B"
     metrics: tuple[str, ...] = METRICS
     device: str = "auto"
+    n_iter: int | None = None
     sizes: Sizes = Sizes()
 
 
@@ -55,17 +57,16 @@ def run(plan: Plan, records: list[Record], path: Path | None) -> tuple[list[Reco
     for name, dim in product(plan.systems, plan.dims):
         system = known_system(name, dim)
         steps = [step_of(t, system) for t in test_times(system, plan.reading)]
-        for seed in range(plan.seeds):
-            case = Case(system, plan.reading, seed, plan.sizes, plan.metrics)
-            for method in plan.methods:
-                fit = Fit(name, dim, method, plan.preset, plan.reading, seed)
-                if is_complete(records, fit, steps, plan.metrics):
-                    continue
+        cases = [Case(system, plan.reading, seed, plan.sizes, plan.metrics) for seed in range(plan.seeds)]
+        for method in plan.methods:
+            fits = [(Fit(name, dim, method, plan.preset, plan.reading, case.seed), case) for case in cases]
+            missing = [pair for pair in fits if not is_complete(records, pair[0], steps, plan.metrics)]
+            for batch in [missing] if method in TOGETHER and missing else [[pair] for pair in missing]:
                 try:
-                    fresh = fit_and_score(fit, case, plan.device)
+                    fresh = fit_and_score(batch, plan.device, plan.n_iter)
                 except _UNFINISHED as fault:
-                    failures += 1
-                    _say(fit, f"not fitted: {fault}")
+                    failures += len(batch)
+                    _say(batch[0][0], f"not fitted: {fault}")
                     continue
                 records = merged(records, fresh)
                 if path is not None:
@@ -73,20 +74,33 @@ def run(plan: Plan, records: list[Record], path: Path | None) -> tuple[list[Reco
     return records, failures
 
 
-def fit_and_score(fit: Fit, case: Case, device: str) -> list[Record]:
-    """The records of one fit."""
-    where = device_named(device)
+def fit_and_score(batch: Sequence[tuple[Fit, Case]], device: str, n_iter: int | None) -> list[Record]:
+    """The records of fits made in one run: one, or the seeds of a method that trains them together."""
+    where, (first, case) = device_named(device), batch[0]
     with jax.default_device(where):
-        training = case.training
+        data = [case.training for _, case in batch]
         began = time.perf_counter()
         with warnings.catch_warnings(action="ignore", category=FitWarning):
-            model = METHODS[fit.method](case.system, training, fit.seed, fit.preset, device)
+            if first.method in TOGETHER:
+                seeds = [fit.seed for fit, _ in batch]
+                models = TOGETHER[first.method](case.system, data, seeds, first.preset, device, n_iter)
+            else:
+                models = [METHODS[first.method](case.system, data[0], first.seed, first.preset, device)]
         seconds = time.perf_counter() - began
-        began = time.perf_counter()
-        scores = case.score(model)
-    scoring = time.perf_counter() - began
-    outcome = getattr(model, "outcome_", None)
-    _say(fit, f"fit {seconds:.1f} s, scores {scoring:.1f} s" + (f", {outcome.name}" if outcome is not None else ""))
+        found = []
+        for (fit, case), model in zip(batch, models, strict=True):
+            found += _records(fit, case, model, seconds, len(batch), where.device_kind)
+    return found
+
+
+def _records(fit: Fit, case: Case, model: Face, seconds: float, together: int, device: str) -> list[Record]:
+    """The scores of one fitted model."""
+    began = time.perf_counter()
+    scores = case.score(model)
+    scoring, outcome = time.perf_counter() - began, getattr(model, "outcome_", None)
+    shared = f" for {together}" if together > 1 else ""
+    ending = f", {outcome.name}" if outcome is not None else ""
+    _say(fit, f"fit {seconds:.1f} s{shared}, scores {scoring:.1f} s{ending}")
     return [
         {
             "system": fit.system,
@@ -104,7 +118,9 @@ def fit_and_score(fit: Fit, case: Case, device: str) -> list[Record]:
             "excess": None if score.value is None else score.value - score.floor.mean,
             "paper": paper_value(fit.system, fit.dim, step),
             "seconds": seconds,
-            "device": where.device_kind,
+            "together": together,
+            "n_iter": getattr(model, "n_iter_", None),
+            "device": device,
         }
         for score in scores
     ]
@@ -159,12 +175,13 @@ def _plan(parser: argparse.ArgumentParser, args: argparse.Namespace, sizes: Size
     return Plan(
         systems=SYSTEMS if args.all else args.system,
         dims=DIMS if args.all else args.dim or [2],
-        methods=args.method or list(METHODS),
+        methods=args.method or [*METHODS, *TOGETHER],
         seeds=args.seeds,
         preset=args.preset,
         reading=args.reading,
         metrics=tuple(m for m in METRICS if m in args.metrics),
         device=args.device,
+        n_iter=args.n_iter,
         sizes=sizes,
     )
 
@@ -175,13 +192,14 @@ def _parser() -> argparse.ArgumentParser:
         description=table1.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--system", nargs="+", choices=SYSTEMS)
+    parser.add_argument("--system", nargs="+", choices=SYSTEMS + OTHERS)
     parser.add_argument("--dim", nargs="+", type=_even, help="even dimensions; the paper's are 2, 6 and 10")
     parser.add_argument("--all", action="store_true", help="every system at D = 2, 6, 10")
-    parser.add_argument("--method", nargs="+", choices=list(METHODS), help="default: all of them")
+    parser.add_argument("--method", nargs="+", choices=[*METHODS, *TOGETHER], help="default: all of them")
     parser.add_argument("--preset", choices=list(PRESETS), default="default")
     parser.add_argument("--reading", choices=list(READINGS), default="B", help="B: t0 = 0; A: the first snapshot after")
     parser.add_argument("--seeds", type=_positive, default=5, help="seeds 0, 1, ... of data and method (default 5)")
+    parser.add_argument("--n-iter", type=_positive, help="budget of iterations of the adversarial methods")
     parser.add_argument("--metrics", nargs="+", choices=METRICS, default=METRICS)
     parser.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto")
     parser.add_argument("--json", type=Path, help="the file of records, continued where it exists")

@@ -1,17 +1,22 @@
-"""The methods of the table: a name and how to fit it to the training snapshots of a known system."""
+"""The methods of the table: a name and how to fit it to the training snapshots of a known system.
 
-from collections.abc import Callable
+`METHODS` are fitted seed by seed; those of `TOGETHER` take the data of all seeds and train them in one batch.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from itofit import FokkerPlanckProcess, KnownSystem, Midpoint, Persistence, Snapshots
+from itofit import FokkerPlanckProcess, KnownSystem, Midpoint, Persistence, Snapshots, fit_together
 from itofit.face import Face
 
 # (system, training snapshots, seed, preset, device) -> fitted face
 Method = Callable[[KnownSystem, Snapshots, int, str, str], Face]
+# (system, training snapshots of every seed, seeds, preset, device, budget of iterations) -> fitted faces
+Batch = Callable[[KnownSystem, Sequence[Snapshots], Sequence[int], str, str, int | None], Sequence[Face]]
 
 
 def oracle_dictionary(name: str, dim: int) -> Callable[[Array], Array]:
@@ -46,9 +51,14 @@ def fit_oracle(system: KnownSystem, training: Snapshots, seed: int, preset: str,
     return _weak(system, seed, preset, device, solver="moments", options=options).fit(training)
 
 
-def fit_adversarial(system: KnownSystem, training: Snapshots, seed: int, preset: str, device: str) -> Face:
-    """Algorithm 1 of the paper."""
-    return _weak(system, seed, preset, device, solver="adversarial").fit(training)
+def adversarial(**choices: Any) -> Batch:
+    """Algorithm 1 of the paper with these choices."""
+
+    def fit(system, data, seeds, preset, device, n_iter):
+        how = {"solver": "adversarial", "n_iter": n_iter} | choices
+        return fit_together([_weak(system, seed, preset, device, **how) for seed in seeds], data)
+
+    return fit
 
 
 def fit_collocation(system: KnownSystem, training: Snapshots, seed: int, preset: str, device: str) -> Face:
@@ -74,10 +84,16 @@ def fit_midpoint(system: KnownSystem, training: Snapshots, seed: int, preset: st
 METHODS: dict[str, Method] = {
     "moments": fit_moments,
     "oracle": fit_oracle,
-    "adversarial": fit_adversarial,
     "collocation": fit_collocation,
     "persistence": fit_persistence,
     "midpoint": fit_midpoint,
+}
+
+TOGETHER: dict[str, Batch] = {
+    "adversarial": adversarial(),
+    "adversarial-warm": adversarial(warm_start="moments"),
+    "adversarial-detached": adversarial(gradient="detached"),
+    "direct": adversarial(discrepancy="direct"),
 }
 
 
