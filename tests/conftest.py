@@ -8,6 +8,8 @@ import jaxtyping
 import pytest
 
 os.environ["MPLBACKEND"] = "Agg"
+# Most of the suite's time is compilation of small programs that run once: the compiler need not optimise them.
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
 
 # Before anything imports itofit: every annotated call is then checked, shapes included. Two settings of beartype:
 # an int is a float, as PEP 484 says; and `typing.Self`, which it cannot resolve on a single method, is not checked.

@@ -220,7 +220,7 @@ def test_ctrl_c_keeps_the_best_state_and_resume_finishes_the_run(files, itofit, 
     assert code == 0
     assert "warning: the fit interrupted" in err
     assert "interrupted" in said
-    assert "25 iterations" in itofit("info", tmp_path / "run")[1]
+    assert "16 iterations" in itofit("info", tmp_path / "run")[1]
     code, _, err = itofit(*words)
     assert code == 2
     assert "--resume" in err

@@ -193,10 +193,27 @@ def test_a_model_that_refuses_late_times_is_scored_at_the_others():
     assert all((score.value is None) == (score.time == 0.5) for score in found)
 
 
+def test_adversarial_seeds_are_fitted_in_one_run_and_once(tmp_path, capsys):
+    """The whole path of the paper's method on one tiny cell."""
+    ask = ("--system", "syn3", "--method", "adversarial", "--metrics", "coordinate_W1", "population")
+    ask += ("--n-iter", 3, "--seeds", 2, "--json", tmp_path / "out.json")
+    assert call(*ask) == 0
+    records = json.loads((tmp_path / "out.json").read_text())
+    assert {(r["seed"], r["together"], r["n_iter"]) for r in records} == {(0, 2, 3), (1, 2, 3)}
+    assert len({r["seconds"] for r in records}) == 1
+    assert all(np.isfinite(r["value"]) for r in records)
+    out, err = capsys.readouterr()
+    assert " x2" in out
+    assert len(err.splitlines()) == 2
+    assert call(*ask) == 0
+    assert capsys.readouterr().err == ""
+
+
 def record(method, seed, metric, value, **more):
     """A record at Syn-1 x50 with floor 1, whose standard error comes from the values given."""
     cell = {"system": "syn1", "dim": 2, "step": 50, "time": 0.5, "preset": "default", "reading": "B"}
     about = {"floor": 1.0, "floor_sd": 0.1, "paper": 0.05, "seconds": 2.0, "device": "cpu"}
+    about |= {"together": 1, "n_iter": None}
     excess = None if value is None else value - 1.0
     return {**cell, "method": method, "seed": seed, "metric": metric, "value": value, "excess": excess, **about, **more}
 
@@ -215,7 +232,7 @@ def test_the_table_gives_verdicts_and_ratios(tmp_path, capsys):
     assert printed.strip() == table(records)
     lines = {line.split()[3]: line for line in printed.splitlines()[1:5]}
     assert "+0.0200 +- 0.0200  reaches the floor" in lines["moments"]
-    assert lines["moments"].split("(1.0000-1.0400)")[1].split() == ["1.0000", "0.99", "3.92", "0.05", "2.0"]
+    assert lines["moments"].split("(1.0000-1.0400)")[1].split() == ["1.0000", "0.99", "1.00", "3.92", "0.05", "2.0"]
     assert "reaches the floor" in lines["oracle"]
     assert "above the floor" in lines["persistence"]
     assert "no forecast on 1 of 2 seeds  2.0000 (2.0000-2.0000) on 1 of 2 seeds" in lines["midpoint"]

@@ -11,7 +11,7 @@ import pytest
 
 from itofit import FitWarning, FokkerPlanckProcess, InputError, Outcome, fit_together, known_system
 from itofit.metrics import coordinate_W1
-from itofit.process.drift import CorrectedDrift, FunctionDrift
+from itofit.process.drift import CorrectedDrift
 from itofit.simulate import Mesh
 from itofit.solve import PRESETS, MetricLog, fit_adversarial
 from itofit.solve.adversarial import fresh_drift
@@ -124,18 +124,16 @@ def test_networks_on_both_sides_keep_their_slope_and_stop_at_a_plateau(data):
     assert model.n_iter_ == 10
 
 
-def test_a_drift_that_explains_the_snapshots_does_not_grow(data):
-    """At the truth chi-squared is within its noise and the run rests after one level of three; at zero it goes on."""
+def test_a_drift_that_explains_the_snapshots_does_not_grow(data, straight):
+    """At the truth chi-squared is within its noise: the run rests after one of three levels; from zero it goes on."""
     process = known_system("ou").process
     options = PRESETS["default"].override(**TINY, n_iter=15, drift_rate=1e-9)
     mesh = Mesh.refine(data.times, 0.01)
     fresh = fresh_drift(data, 1.0, options, key=jax.random.key(1))
-    ends = {}
-    for name, base in {"truth": process.drift, "zero": FunctionDrift(jnp.zeros_like)}.items():
-        start = CorrectedDrift(base, fresh)
-        fit = fit_adversarial(data, data, process.diffusion, mesh, options, key=jax.random.key(0), drift=start)
-        ends[name] = (fit.outcome, fit.n_iter)
-    assert ends == {"truth": (Outcome.converged, 5), "zero": (Outcome.budget, 15)}
+    start = CorrectedDrift(process.drift, fresh)
+    fit = fit_adversarial(data, data, process.diffusion, mesh, options, key=jax.random.key(0), drift=start)
+    assert (fit.outcome, fit.n_iter) == (Outcome.converged, 5)
+    assert (straight.outcome_, straight.n_iter_) == (Outcome.budget, 20)
 
 
 def test_terms_next_to_nothing_leave_and_come_back(data):
@@ -179,12 +177,11 @@ def test_levels_open_in_turn(data):
         assert float(pace.basis) == float(pace.kept) == 0.0
 
 
-def test_fits_together_are_those_by_themselves(data):
+def test_fits_together_are_those_by_themselves(data, straight):
     others = [data, known_system("ou").observe(120, [0.0, 0.3, 1.0], key=jax.random.key(8))]
-    models = fit_together([tiny(n_iter=8, random_state=seed) for seed in (3, 4)], others)
-    alone = [tiny(n_iter=8, random_state=seed).fit(d) for seed, d in zip((3, 4), others, strict=True)]
-    for a, b, d in zip(models, alone, others, strict=True):
-        # Sums in another order: float32 round-off, carried through 8 iterations of Adam.
+    models = fit_together([tiny(random_state=seed) for seed in (3, 4)], others)
+    for a, b, d in zip(models, [straight, tiny(random_state=4).fit(others[1])], others, strict=True):
+        # Sums in another order: float32 round-off, carried through 20 iterations of Adam.
         np.testing.assert_allclose(a.drift(d.clouds[1]), b.drift(d.clouds[1]), rtol=1e-2, atol=1e-3)
         np.testing.assert_allclose(a.history_.loss, b.history_.loss, rtol=1e-2)
         np.testing.assert_array_equal(a.scaling_.mean, b.scaling_.mean)
@@ -216,14 +213,6 @@ def test_an_ensemble_is_the_mean_of_its_members(data, tmp_path):
 def test_bad_members_are_refused(data, refused):
     with refused("n_members"):
         tiny(n_members=0).fit(data)
-
-
-def test_a_correction_of_the_moments_solution_is_saved_with_it(data, tmp_path):
-    model = tiny(n_iter=3, warm_start="moments").fit(data)
-    model.save(tmp_path)
-    again = FokkerPlanckProcess.load(tmp_path)
-    np.testing.assert_allclose(again.drift(data.clouds[1]), model.drift(data.clouds[1]), rtol=1e-6)
-    assert again.members_[0].drift(jnp.asarray(data.clouds[1][0])).shape == (2,)
 
 
 def test_a_run_that_explodes_keeps_the_last_good_state(data):

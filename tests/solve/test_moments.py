@@ -454,7 +454,7 @@ def test_auto_takes_moments_on_a_cpu_unless_a_choice_asks_for_the_other():
         assert isinstance(FokkerPlanckProcess(device="cpu", **choice).solver_options(), AdversarialOptions)
 
 
-def test_a_warm_start_begins_at_the_moments_drift(data, model):
+def test_a_warm_start_begins_at_the_moments_drift(data, model, tmp_path):
     """With a learning rate of nothing the correction stays zero."""
     tiny = {"drift_width": 8, "drift_depth": 1, "eval_every": 1}
     still = {"learning_rate": 1e-12, "n_iter": 1, "batch_size": 32, "gradient": "detached"}
@@ -468,3 +468,7 @@ def test_a_warm_start_begins_at_the_moments_drift(data, model):
     # Two of four snapshots and the default dictionary instead of a small one: a fraction of the drift apart.
     assert away[0] < 0.4 * np.sqrt(np.mean(model.drift(x) ** 2))
     assert away[1] > 2.0 * away[0]
+    warm.save(tmp_path)
+    again = FokkerPlanckProcess.load(tmp_path)
+    np.testing.assert_allclose(again.drift(x), warm.drift(x), rtol=1e-6)
+    assert len(again.members_) == 1

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from itofit.process.features import AbstractFeatures, affine, joined, polynomials
+from itofit.process.monomials import Monomials
 from itofit.process.network import TanhNetwork, xavier_network
 
 _STRIDE = 10.0
@@ -147,14 +148,15 @@ class GrowingDrift(AbstractDrift):
     ) -> "GrowingDrift":
         """The zero drift, with the basis of these weighted points and the network's last layer at zero."""
         n_dims = points.shape[1]
-        features = joined([affine(n_dims), polynomials(n_dims, *box)]).features
-        phi = np.asarray(jax.vmap(features)(jnp.asarray(points, dtype=float)), dtype=np.float64)
+        dictionary = joined([affine(n_dims), polynomials(n_dims, *box)])
+        # The points lie inside the box, so that the frozen monomials are plain ones here.
+        phi = Monomials(tuple(group.coordinates for group in dictionary.groups)).rows(points)
         gram = (phi * weights[:, None]).T @ phi / np.sum(weights)
         factor = np.linalg.cholesky(gram + 1e-6 * np.diag(np.diag(gram)))
         network = xavier_network([n_dims, *[width] * depth, n_dims], key=key, last_gain=0.0)
         basis = jnp.asarray(np.linalg.inv(factor).T, dtype=float)
         nothing = jnp.zeros((phi.shape[1], n_dims))
-        return cls(features, basis, nothing, jnp.ones_like(nothing), network, float(speed))
+        return cls(dictionary.features, basis, nothing, jnp.ones_like(nothing), network, float(speed))
 
 
 class CorrectedDrift(AbstractDrift):

@@ -109,6 +109,7 @@ class RidgeAdversary(eqx.Module):
             n_cosines_for(n_dims, fewest),
         )
 
+    @eqx.filter_jit
     def families(self, key: PRNGKeyArray) -> tuple[RidgeFamily, ...]:
         """A random family for every target."""
         n_targets, n_dims = self.centres.shape

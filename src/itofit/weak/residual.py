@@ -67,7 +67,7 @@ class PathRead(eqx.Module):
         """Read the chain at some nodes with the drift that carried it there and on from there.
 
         During a step the chain has the drift of the step's beginning: half of a node's weight belongs to the step
-        before it, half to the step after (docs/theory/weak_form.md, section 6).
+        before it, half to the step after (docs/theory/weak_form.md, section 3).
         """
         none = jnp.zeros(1, steps.dtype)
         before, after = jnp.concatenate([none, steps])[nodes], jnp.concatenate([steps, none])[nodes]
