@@ -1,9 +1,10 @@
 """Which choices train best? Fits variants of the adversarial preset to the paper's systems and prints their errors.
 
-    python -m experiments.preset_study --system syn3 --dim 2 --seeds 1 --json study.json [variant ...]
+    python -m experiments.preset_study --system syn3 --dim 2 --seeds 3 --json study.json [variant ...]
 
-The data are those of SCORING's reading B: 1200 points a snapshot, x0 known. The score is the population error
-(mean per-coordinate W1 between 20 000 points of the learned and of the true process), beside its own floor.
+Data and score are those of `experiments.table1`, reading B: 1200 points a snapshot, x0 known; the population error
+(mean per-coordinate W1 between 20 000 points of the learned and of the true process), beside its own floor. All seeds
+of a variant are one batched run.
 """
 
 import argparse
@@ -12,92 +13,84 @@ import time
 import warnings
 from pathlib import Path
 
-import jax
 import numpy as np
 
-from itofit import FitWarning, FokkerPlanckProcess, KnownSystem, known_system
-from itofit.forecast import push_forward
-from itofit.metrics import population_error
-from itofit.snapshots.clouds import Snapshot
+from experiments.table1.methods import sigma_of
+from experiments.table1.scoring import Case, Sizes
+from itofit import FitWarning, FokkerPlanckProcess, KnownSystem, fit_together, known_system
+
+NETWORKS = {"adversary": "network", "drift_form": "skip", "n_nodes": 16, "hold_out": 0.1, "n_iter": 1500}
 
 VARIANTS: dict[str, dict] = {
     "default": {},
+    "warm": {"warm_start": "moments"},
     "initial": {"anchor": "initial"},
-    "previous": {"anchor": "previous"},
     "direct": {"discrepancy": "direct"},
     "detached": {"gradient": "detached"},
-    "rate-3e-3": {"drift_rate": 3e-3, "probe_rate": 3e-3},
-    "drift-3e-3": {"drift_rate": 3e-3},
-    "probe-3e-3": {"probe_rate": 3e-3},
-    "betas-.9": {"betas": (0.9, 0.999)},
-    "rate-2e-3": {"drift_rate": 2e-3, "probe_rate": 2e-3},
-    "critic-3": {"critic_steps": 3},
-    "critic-5": {"critic_steps": 5},
-    "no-average": {"averaging": 0.0},
-    "narrow": {"drift_width": 32, "drift_depth": 1},
-    "probe-32": {"probe_width": 32},
-    "probe-64": {"probe_width": 64},
-    "full-batch": {"batch_size": None},
-    "full-batch-critic-5": {"batch_size": None, "critic_steps": 5},
-    "full-batch-probe-64": {"batch_size": None, "critic_steps": 5, "probe_width": 64},
-    "long": {"n_iter": 4000},
+    "trapezoid": {"options": {"rule": "trapezoid"}},
+    "networks": {"options": NETWORKS},
+    "networks-growing": {"options": NETWORKS | {"drift_form": "growing"}},
+    "skip": {"options": {"drift_form": "skip"}},
+    "nodes-16": {"options": {"n_nodes": 16}},
+    "nodes-all": {"options": {"n_nodes": None}},
+    "full-batch": {"options": {"batch_size": None}},
+    "rate-2e-3": {"options": {"drift_rate": 2e-3}},
+    "betas-.9": {"options": {"betas": (0.9, 0.99)}},
+    "rate-2e-3-betas-.9": {"options": {"drift_rate": 2e-3, "betas": (0.9, 0.99)}},
+    "average-.995": {"options": {"averaging": 0.995}},
+    "long": {"n_iter": 3600},
+    "members-3": {"n_members": 3},
 }
 
 
-def study(system: KnownSystem, options: dict, seed: int) -> dict:
-    """One fit and its population errors."""
-    snapshots = system.observe(1200, system.train_times, key=jax.random.key(1000 + seed))
-    sigma = float(system.process.diffusion(jax.numpy.zeros(system.n_dims))[0, 0])
-    model = FokkerPlanckProcess(sigma, dt=system.dt, random_state=seed, options=options)
+def study(system: KnownSystem, choices: dict, seeds: int, device: str) -> dict:
+    """Fits of one variant and their population errors."""
+    cases = [Case(system, "B", seed, Sizes(), ("population",)) for seed in range(seeds)]
+    how = {"dt": system.dt, "solver": "adversarial", "device": device} | choices
+    models = [FokkerPlanckProcess(sigma_of(system), random_state=case.seed, **how) for case in cases]
     began = time.perf_counter()
     with warnings.catch_warnings(action="ignore", category=FitWarning):
-        model.fit(snapshots)
+        fit_together(models, [case.training for case in cases])
     seconds = time.perf_counter() - began
-
-    def push(start, times):
-        z = Snapshot(0.0, model.scaling_.standardise(start), np.full(len(start), 1.0 / len(start)))
-        clouds = push_forward(model.standard_process_, z, times, model.dt_, key=jax.random.key(seed))
-        return [model.scaling_.restore(c) for c in clouds]
-
-    def truth(start, times):
-        return [np.asarray(x) for x in system.push(jax.numpy.asarray(start, dtype=float), times, jax.random.key(5))]
-
-    times, key = system.test_times, jax.random.key(77 + seed)
+    scores = [case.score(model) for case, model in zip(cases, models, strict=True)]
     return {
-        "population": population_error(push, system, times, key=key),
-        "floor": population_error(truth, system, times, key=key),
+        "population": [[score.value for score in some] for some in scores],
+        "floor": np.mean([[score.floor.mean for score in some] for some in scores], axis=0).tolist(),
         "seconds": seconds,
-        "outcome": model.outcome_.name,
-        "n_iter": model.n_iter_,
-        "criterion": float(np.nanmin(model.history_.criterion)),
-        "device": model.device_,
+        "outcome": [model.outcome_.name for model in models],
+        "n_iter": models[0].n_iter_,
+        "device": models[0].device_,
     }
 
 
 def main() -> None:
     """Run the asked variants and print one line each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("variants", nargs="*", default=list(VARIANTS))
+    parser.add_argument("variants", nargs="*", default=["default"], help=f"of {', '.join(VARIANTS)}")
     parser.add_argument("--system", default="syn3")
     parser.add_argument("--dim", type=int, default=2)
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--n-iter", type=int, help="iteration budget of every variant")
+    parser.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    unknown = sorted(set(args.variants) - set(VARIANTS))
+    if unknown:
+        parser.error(f"no variant {', '.join(unknown)}; there are {', '.join(VARIANTS)}")
     records = []
     for variant in args.variants:
-        for seed in range(args.seeds):
-            options = VARIANTS[variant] | ({"n_iter": args.n_iter} if args.n_iter else {})
-            record = study(known_system(args.system, args.dim), options, seed)
-            records.append({"system": args.system, "dim": args.dim, "variant": variant, "seed": seed, **record})
-            shown = " ".join(f"{p:.3f}({f:.3f})" for p, f in zip(record["population"], record["floor"], strict=True))
-            print(
-                f"{args.system} D={args.dim} {variant:<14} seed {seed}  {shown}  {record['seconds']:.0f} s "
-                f"{record['outcome']} {record['n_iter']}",
-                flush=True,
-            )
-            if args.json:
-                args.json.write_text(json.dumps(records, indent=1))
+        choices = VARIANTS[variant] | ({"n_iter": args.n_iter} if args.n_iter else {})
+        record = study(known_system(args.system, args.dim), choices, args.seeds, args.device)
+        records.append({"system": args.system, "dim": args.dim, "variant": variant, **record})
+        means = np.mean(np.asarray(record["population"], dtype=float), axis=0)
+        shown = " ".join(f"{p:.3f}({f:.3f})" for p, f in zip(means, record["floor"], strict=True))
+        ends = ", ".join(record["outcome"])
+        print(
+            f"{args.system} D={args.dim} {variant:<18} {shown}  {record['seconds']:.0f} s  {record['n_iter']}  {ends}",
+            flush=True,
+        )
+        if args.json:
+            args.json.write_text(json.dumps(records, indent=1))
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def excesses(cases, *methods):
 
 @pytest.mark.parametrize(("shared", "reading"), [(True, "A"), (False, "B")])
 def test_the_truth_has_no_excess(shared, reading):
-    """SCORING's law, over 12 seeds and 4 truths a seed. The bound is Student's, for all cells of a run at 1 %."""
+    """The law of floors, over 12 seeds and 4 truths a seed. The bound is Student's, for all cells of a run at 1 %."""
     system = dataclasses.replace(SYN3, shared_particles=shared)
     cases = [Case(system, reading, seed, SMALL, CHEAP) for seed in range(12)]
     truths = [lambda case, i=i: Truth(system, 4 * case.seed + i).fit(case.training) for i in range(4)]

@@ -33,7 +33,7 @@ def nothing(time):
     return None
 
 
-# The two laws of SCORING.md
+# The two laws of scoring: the truth has no excess, and persistence fails wherever the law moves
 
 
 def test_the_truth_has_no_excess_over_the_floor_of_its_system(syn1):
@@ -56,7 +56,7 @@ def test_the_truth_has_no_excess_over_the_floor_of_its_system(syn1):
         for name, values in found.items():
             values.append(np.mean([card.at(t)[name].excess for t in times]))
     for values in found.values():
-        # Model and draws are exchangeable, so the mean is 0; two standard errors over the 20 repeats (SCORING).
+        # Model and draws are exchangeable, so the mean is 0; two standard errors over the 20 repeats.
         assert abs(np.mean(values)) < 2.0 * np.std(values, ddof=1) / np.sqrt(20.0)
 
 
@@ -75,7 +75,7 @@ def test_the_truth_has_no_excess_over_the_halves_of_the_held_out_cloud(syn1):
         for name, values in found.items():
             values.append(np.mean([card.at(t)[name].excess for t in times]))
     for values in found.values():
-        # Model and second half are exchangeable, so the mean is 0; two standard errors over the 20 repeats (SCORING).
+        # Model and second half are exchangeable, so the mean is 0; two standard errors over the 20 repeats.
         assert abs(np.mean(values)) < 2.0 * np.std(values, ddof=1) / np.sqrt(20.0)
 
 

@@ -1,4 +1,4 @@
-"""Wasserstein distances between weighted clouds, in raw units (SCORING: W1 and W2 are never just "Wasserstein").
+"""Wasserstein distances between weighted clouds, in raw units (W1 and W2 are never just "Wasserstein").
 
     W_p^p = min over couplings of E |X - Y|^p
 
