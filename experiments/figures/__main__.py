@@ -10,6 +10,7 @@ from pathlib import Path
 import jax
 
 from experiments import figures
+from experiments.arguments import positive, whole
 from experiments.figures.curl import curl
 from experiments.figures.error_bound import error_bound
 from experiments.figures.forecasts import forecasts
@@ -58,21 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="+", metavar="name", help=", ".join(FIGURES))
     parser.add_argument("--out", type=Path, required=True, help="the folder to write into")
     parser.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto")
-    parser.add_argument("--seed", type=_whole, default=0, help="of data and fits (default 0)")
-    parser.add_argument("--n-iter", type=_positive, help="budget of every adversarial fit; default: the figure's own")
+    parser.add_argument("--seed", type=whole, default=0, help="of data and fits (default 0)")
+    parser.add_argument("--n-iter", type=positive, help="budget of every adversarial fit; default: the figure's own")
     return parser
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
 
 
 if __name__ == "__main__":

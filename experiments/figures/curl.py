@@ -4,8 +4,8 @@ A field u may be added to the drift without changing the law p_t when div(u p_t)
 a u for the isotropic start N(0, 2 I): the law never moves, every rate fits, and a fit keeps the rate it started with.
 From N(0, diag(2, 1)) the axes of the cloud turn with the drift and every start must arrive at rate 10.
 
-The adversarial solver starts from three rotations. With the option `weight_decay` a fourth fit of the isotropic system
-starts at the truth and lets the weights decay: of all fields that fit, the smallest remains.
+The adversarial solver starts from three rotations. A fourth fit of the isotropic system starts at the truth and lets
+the weights decay: of all fields that fit, the smallest remains.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.figures.pictures import Picture, Settings, grid, knows
+from experiments.figures.pictures import Picture, Settings, grid
 from experiments.table1.scoring import Case, Sizes
 from itofit import known_system
 from itofit.plot import vector_field
@@ -84,23 +84,18 @@ def curl(settings: Settings) -> Picture:
             lines[label].append(Panel(start, field, reading))
             numbers[name][start] = {"start_rate": rate, "weight_decay": decay} | _rounded(reading) | about(fit)
     how = {"n_train": N_POINTS, "n_held_out": N_POINTS, "dt": DT, "n_iter": n_iter, "true_rate": TRUE_RATE}
-    if not knows("weight_decay"):
-        numbers["left_out"] = "the fit with decaying weights: the solver has no option weight_decay"
     return Picture(panels(lines, behind), how, numbers)
 
 
 def plan(name: str) -> list[tuple[str, float, float]]:
     """Every fit of a system: its caption, the rate it starts with and the decay of its weights."""
     fits = [(f"from {start}", rate, 0.0) for start, rate in STARTS.items()]
-    decays = name == "curl" and knows("weight_decay")
-    return [*fits, ("from truth, decaying weights", TRUE_RATE, DECAY)] if decays else fits
+    return [*fits, ("from truth, decaying weights", TRUE_RATE, DECAY)] if name == "curl" else fits
 
 
 def turned(case: Case, rate: float, decay: float, n_iter: int) -> Fit:
     """The adversarial fit that starts from a rotation."""
-    options = AdversarialOptions().override(
-        n_iter=n_iter, patience=n_iter, **({"weight_decay": decay} if decay else {})
-    )
+    options = AdversarialOptions(n_iter=n_iter, patience=n_iter, weight_decay=decay)
     training, times = case.training, case.system.train_times
     held_out = case.system.observe(N_POINTS, times, key=case.key(1))
     mesh = Mesh.refine(training.times, DT)

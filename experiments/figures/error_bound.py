@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.figures.forecasts import about, fitted
-from experiments.figures.pictures import Picture, Settings, grid, knows
+from experiments.figures.pictures import Picture, Settings, grid
 from experiments.table1.scoring import Case, Sizes
 from itofit import FokkerPlanckProcess, known_system
 from itofit.metrics import W1
@@ -84,18 +84,14 @@ class Penalised(NamedTuple):
 
 
 def error_bound(settings: Settings) -> Picture:
-    """The bound against K, T and dt; and where the solver can penalise slopes, what that buys."""
+    """The bound against K, T and dt; and what a penalty on the slope buys."""
     sweeps = {
         "K": [gap(drift, error, k, T, N_STEPS, settings.seed) for drift, error in cases() for k in KS],
         "T": [gap(drift, error, K, t, round(N_STEPS * t / T), settings.seed) for drift, error in cases() for t in TS],
         "dt": [gap(drift, error, K, T, n, settings.seed) for drift, error in cases() for n in STEPS],
     }
     numbers: dict[str, Any] = {name: [g._asdict() for g in gaps] for name, gaps in sweeps.items()}
-    fits: list[Penalised] = []
-    if knows("slope_penalty"):
-        fits, numbers["fits"] = penalised(settings)
-    else:
-        numbers["left_out"] = "the fits with penalised slopes: the solver has no option slope_penalty"
+    fits, numbers["fits"] = penalised(settings)
     how: dict[str, Any] = {"eps": EPS, "sigma": SIGMA, "n_points": N_POINTS, "K": K, "T": T, "n_steps": N_STEPS}
     how["n_iter"] = settings.n_iter or N_ITER
     return Picture(panels(sweeps, fits), how, numbers)

@@ -1,7 +1,7 @@
 """What every figure shares: the settings of a run, and how a picture and its numbers are written."""
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 
 from itofit.face import device_named
 from itofit.plot import save_figure
-from itofit.solve.options import AdversarialOptions
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,3 @@ def write(picture: Picture, name: str, settings: Settings, out: Path) -> tuple[P
     save_figure(picture.figure, png)
     record.write_text(text + "\n")
     return png, record
-
-
-def knows(option: str) -> bool:
-    """Whether the adversarial solver has an option of this name."""
-    return option in {field.name for field in fields(AdversarialOptions)}

@@ -12,6 +12,7 @@ from pathlib import Path
 import jax
 
 from experiments import table1
+from experiments.arguments import positive
 from experiments.table1.methods import METHODS, TOGETHER
 from experiments.table1.records import (
     DIMS,
@@ -198,8 +199,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--method", nargs="+", choices=[*METHODS, *TOGETHER], help="default: all of them")
     parser.add_argument("--preset", choices=list(PRESETS), default="default")
     parser.add_argument("--reading", choices=list(READINGS), default="B", help="B: t0 = 0; A: the first snapshot after")
-    parser.add_argument("--seeds", type=_positive, default=5, help="seeds 0, 1, ... of data and method (default 5)")
-    parser.add_argument("--n-iter", type=_positive, help="budget of iterations of the adversarial methods")
+    parser.add_argument("--seeds", type=positive, default=5, help="seeds 0, 1, ... of data and method (default 5)")
+    parser.add_argument("--n-iter", type=positive, help="budget of iterations of the adversarial methods")
     parser.add_argument("--metrics", nargs="+", choices=METRICS, default=METRICS)
     parser.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto")
     parser.add_argument("--json", type=Path, help="the file of records, continued where it exists")
@@ -208,16 +209,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _even(text: str) -> int:
-    dim = _positive(text)
+    dim = positive(text)
     if dim % 2:
         raise argparse.ArgumentTypeError(f"the systems are made of two-dimensional blocks: {dim} is odd")
     return dim
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -448,15 +448,15 @@ def fit_together(models: Sequence[FokkerPlanckProcess], data: Sequence[Snapshots
     The data sets need equal times and counts, and `dt` must be given. Each model is the one it would be by itself, up
     to round-off; a GPU trains them all in about the time of one.
     """
-    first = models[0]
     choices = [model.solver_options() for model in models]
-    if len(models) != len(data) or any(c != choices[0] for c in choices) or any(m.dt != first.dt for m in models):
+    unlike = any(c != choices[0] for c in choices) or any(model.dt != models[0].dt for model in models)
+    if not models or len(models) != len(data) or unlike:
         raise InputError(
             expected="as many data sets as estimators, and estimators of equal choices",
             found=f"{len(models)} estimators and {len(data)} data sets",
             hint="vary random_state and sigma only",
         )
-    options = choices[0]
+    first, options = models[0], choices[0]
     if first._automatic or isinstance(options, MomentsOptions):
         raise InputError(expected="the adversarial solver with dt given", found=f"dt={first.dt!r}", hint="dt=0.01")
     if any(not np.array_equal(snapshots.times, data[0].times) for snapshots in data):

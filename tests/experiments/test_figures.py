@@ -24,7 +24,7 @@ def small(monkeypatch):
     """The simulations of the bound at a few points each, and no fits."""
     for name, value in {"KS": (0.5, 2.0), "TS": (0.5, 2.0), "STEPS": (4, 64), "N_POINTS": 60}.items():
         monkeypatch.setattr(error_bound, name, value)
-    monkeypatch.setattr(error_bound, "knows", lambda option: False)
+    monkeypatch.setattr(error_bound, "penalised", lambda settings: ([], []))
 
 
 @pytest.mark.parametrize(("drift", "error"), error_bound.cases())
@@ -77,7 +77,7 @@ def test_the_command_writes_the_bound_and_its_numbers(small, tmp_path, capsys):
     assert record["settings"]["eps"] == error_bound.EPS
     assert [len(record[name]) for name in ("K", "T", "dt")] == [8, 8, 8]
     assert all(g["coupled"] <= g["discrete_bound"] * ROUND_OFF for name in ("K", "T", "dt") for g in record[name])
-    assert "slope_penalty" in record["left_out"]
+    assert record["fits"] == []
     assert "error-bound.png" in capsys.readouterr().out
 
 
@@ -146,10 +146,8 @@ def test_curl_panels_show_the_fields_given(tmp_path):
     assert (record["seed"], record["settings"]) == (2, {"dt": 1.0})
 
 
-def test_every_start_is_fitted_and_decay_only_where_the_solver_knows_it(monkeypatch):
-    monkeypatch.setattr(curl, "knows", lambda option: False)
-    assert [rate for _, rate, _ in curl.plan("curl")] == [0.0, 10.0, -10.0]
-    monkeypatch.setattr(curl, "knows", lambda option: option == "weight_decay")
+def test_every_start_is_fitted_and_weights_decay_only_where_nothing_else_decides():
+    assert [rate for _, rate, _ in curl.plan("curl")] == [0.0, 10.0, -10.0, 10.0]
     assert [decay > 0.0 for _, _, decay in curl.plan("curl")] == [False, False, False, True]
     assert [decay > 0.0 for _, _, decay in curl.plan("curl-anisotropic")] == [False, False, False]
 

@@ -79,10 +79,10 @@ def drift_field(ax: Axes, model: FokkerPlanckProcess, dims: tuple[int, int] = (0
 
 
 def loss_history(ax: Axes, history: History) -> Axes:
-    """Loss against iterations, with the held-out criterion on the same axis."""
+    """Loss against iterations, with the criterion on the same axis."""
     iterations = np.arange(1, len(history.loss) + 1)
-    ax.plot(iterations, history.loss, color=MUTED, linewidth=0.6, alpha=0.8, label="loss (sum of critic values)")
-    ax.plot(history.evaluated_at, history.criterion, color=MODEL, linewidth=1.6, label="held-out criterion")
+    ax.plot(iterations, history.loss, color=MUTED, linewidth=0.6, alpha=0.8, label="loss (the adversary's values)")
+    ax.plot(history.evaluated_at, history.criterion, color=MODEL, linewidth=1.6, label="criterion")
     ax.set_xlabel("iteration")
     ax.set_title("training", fontsize=10)
     ax.legend(frameon=False, fontsize=8)

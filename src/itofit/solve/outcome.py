@@ -33,11 +33,14 @@ class Outcome(enum.Enum):
 class History:
     """What a run logged.
 
-    - `loss`: sum over the observed times of the probes' residuals, one value an iteration.
-    - `residuals`: the same per observed time, `(n_iter, n_targets)`: the critic values.
-    - `evaluated_at`: iterations at which the held-out criterion was read.
-    - `criterion`: root mean square weak residual of fixed cosine probes on held-out rows.
-    - `slope`: largest |grad f| of the probes on the training points; at most 1 up to the power iteration's lag.
+    - `loss`: sum of the adversary's values over the observed times, one an iteration.
+    - `residuals`: the same per observed time, `(n_iter, n_targets)`: the critic values of networks, chi-squared by
+      degree of freedom of ridges.
+    - `evaluated_at`: iterations at which the criterion was read.
+    - `criterion`: for ridges chi-squared by degree of freedom of a fixed family on all rows; for networks the root mean
+      square weak residual of fixed cosines on held-out rows.
+    - `slope`: largest |grad f| of networks on the training points, at most 1 up to the power iteration's lag; NaN for
+      ridges.
     """
 
     loss: np.ndarray
