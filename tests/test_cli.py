@@ -207,7 +207,7 @@ def test_held_out_of_another_dimension_is_refused(files, itofit, tmp_path):
 
 def test_ctrl_c_keeps_the_best_state_and_resume_finishes_the_run(files, itofit, tmp_path, monkeypatch):
     """Stopped after its first block the command saves what it has; with --resume it ends as one uninterrupted run."""
-    words = ["fit", files[0] / "data.npz", "--sigma", 0.7, "--dt", 0.1, "--n-iter", 50, "--out", tmp_path / "run"]
+    words = ["fit", files[0] / "data.npz", "--sigma", 0.7, "--dt", 0.1, "--n-iter", 4, "--out", tmp_path / "run"]
     words += ["--method", "adversarial"]
 
     def stop(self, progress):
@@ -220,14 +220,14 @@ def test_ctrl_c_keeps_the_best_state_and_resume_finishes_the_run(files, itofit, 
     assert code == 0
     assert "warning: the fit interrupted" in err
     assert "interrupted" in said
-    assert "16 iterations" in itofit("info", tmp_path / "run")[1]
+    assert "1 iterations" in itofit("info", tmp_path / "run")[1]
     code, _, err = itofit(*words)
     assert code == 2
     assert "--resume" in err
     assert itofit(*words, "--resume")[0] == 0
     assert not list((tmp_path / "run").glob("checkpoint*"))
     data = read_snapshots(files[0] / "data.npz")
-    whole = FokkerPlanckProcess(sigma=0.7, dt=0.1, solver="adversarial", n_iter=50, random_state=0).fit(data)
+    whole = FokkerPlanckProcess(sigma=0.7, dt=0.1, solver="adversarial", n_iter=4, random_state=0).fit(data)
     np.testing.assert_array_equal(FokkerPlanckProcess.load(tmp_path / "run").predict(0.6), whole.predict(0.6))
 
 

@@ -16,7 +16,9 @@ from itofit.simulate import Mesh
 from itofit.solve import PRESETS, MetricLog, fit_adversarial
 from itofit.solve.adversarial import fresh_drift
 
-TINY = {"drift_width": 8, "drift_depth": 1, "eval_every": 5, "batch_size": 32}
+# A drift that grows compiles anew when it takes in more: only what is about growing trains one.
+TINY = {"drift_width": 8, "drift_depth": 1, "eval_every": 5, "batch_size": 32, "drift_form": "skip"}
+GROWING = TINY | {"drift_form": "growing"}
 NETWORKS = {"adversary": "network", "drift_form": "skip", "probe_width": 8, "probe_depth": 1, "hold_out": 0.1}
 
 
@@ -40,6 +42,11 @@ def same(a, b):
 @pytest.fixture(scope="module")
 def straight(data):
     return tiny().fit(data)
+
+
+@pytest.fixture(scope="module")
+def grown(data):
+    return tiny(n_iter=21, options=GROWING).fit(data)
 
 
 def test_same_seed_same_fit_and_row_order_does_not_matter(data, straight):
@@ -69,16 +76,18 @@ class StopAfter:
             raise KeyboardInterrupt
 
 
-def test_resume_equals_uninterrupted_bit_for_bit(data, straight, tmp_path):
+@pytest.mark.parametrize("blocks", [1, 6])
+def test_resume_equals_uninterrupted_bit_for_bit(data, grown, tmp_path, blocks):
+    """Stopped within the first level, and after the polynomials came in."""
     with pytest.warns(FitWarning, match="interrupted"):
-        part = tiny().fit(data, checkpoint=tmp_path, listeners=[StopAfter(2)])
+        part = tiny(n_iter=21, options=GROWING).fit(data, checkpoint=tmp_path, listeners=[StopAfter(blocks)])
     assert part.outcome_ is Outcome.interrupted
-    assert part.n_iter_ == 6
+    assert part.n_iter_ == {1: 5, 6: 18}[blocks]
     assert part.predict(0.5).shape == (120, 2)
-    resumed = tiny().fit(data, checkpoint=tmp_path, resume=True)
-    assert resumed.n_iter_ == 20
-    assert same(resumed, straight)
-    for name, value in vars(straight.history_).items():
+    resumed = tiny(n_iter=21, options=GROWING).fit(data, checkpoint=tmp_path, resume=True)
+    assert resumed.n_iter_ == 21
+    assert same(resumed, grown)
+    for name, value in vars(grown.history_).items():
         np.testing.assert_array_equal(getattr(resumed.history_, name), value)
 
 
@@ -96,18 +105,18 @@ def test_a_checkpoint_of_another_run_is_refused(data, tmp_path):
 def test_listeners_see_every_block_and_the_log_is_json(data, tmp_path):
     seen = []
     tiny().fit(data, listeners=[seen.append, MetricLog(tmp_path / "log.jsonl")])
-    assert [p.n_done for p in seen] == [5, 6, 11, 12, 17, 18, 20]
+    assert [p.n_done for p in seen] == [5, 10, 15, 20]
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [line["loss"] for line in lines] == [p.loss for p in seen]
     assert all(len(line["residuals"]) == 2 for line in lines)
 
 
-def test_history_is_complete(straight):
-    history = straight.history_
-    assert history.loss.shape == (20,)
-    assert history.residuals.shape == (20, 2)
-    # Readings every 5 iterations and at the ends of three levels of 6.
-    assert history.evaluated_at.tolist() == [5, 6, 11, 12, 17, 18, 20]
+def test_history_is_complete(grown):
+    history = grown.history_
+    assert history.loss.shape == (21,)
+    assert history.residuals.shape == (21, 2)
+    # Readings every 5 iterations and at the ends of levels of 6, 6, 6 and 3.
+    assert history.evaluated_at.tolist() == [5, 6, 11, 12, 17, 18, 21]
     np.testing.assert_allclose(history.residuals.sum(axis=1), history.loss, rtol=1e-4, atol=1e-6)
     assert np.all(np.isfinite(history.criterion))
 
@@ -124,21 +133,33 @@ def test_networks_on_both_sides_keep_their_slope_and_stop_at_a_plateau(data):
     assert model.n_iter_ == 10
 
 
-def test_a_drift_that_explains_the_snapshots_does_not_grow(data, straight):
-    """At the truth chi-squared is within its noise: the run rests after one of three levels; from zero it goes on."""
+def test_a_drift_that_explains_the_snapshots_does_not_grow(data, grown):
+    """At the truth chi-squared is within its noise: the run rests after one of four levels; from zero it goes on."""
     process = known_system("ou").process
-    options = PRESETS["default"].override(**TINY, n_iter=15, drift_rate=1e-9)
+    options = PRESETS["default"].override(**GROWING, n_iter=20, drift_rate=1e-9)
     mesh = Mesh.refine(data.times, 0.01)
     fresh = fresh_drift(data, 1.0, options, key=jax.random.key(1))
     start = CorrectedDrift(process.drift, fresh)
     fit = fit_adversarial(data, data, process.diffusion, mesh, options, key=jax.random.key(0), drift=start)
     assert (fit.outcome, fit.n_iter) == (Outcome.converged, 5)
-    assert (straight.outcome_, straight.n_iter_) == (Outcome.budget, 20)
+    assert (grown.outcome_, grown.n_iter_) == (Outcome.budget, 21)
+
+
+def test_what_a_level_took_in_stays_only_if_it_pays(data):
+    """With a price nothing can pay the run rests where it began; with none every level runs to its end."""
+    dear = tiny(options=GROWING | {"gain": 1e9}).fit(data)
+    np.testing.assert_array_equal(dear.drift(data.clouds[1]), 0.0)
+    assert (dear.outcome_, dear.n_iter_) == (Outcome.budget, 5)
+    process, mesh = known_system("ou").process, Mesh.refine(data.times, 0.01)
+    options = PRESETS["default"].override(**GROWING, n_iter=16, gain=None)
+    start = CorrectedDrift(process.drift, fresh_drift(data, 1.0, options, key=jax.random.key(1)))
+    fit = fit_adversarial(data, data, process.diffusion, mesh, options, key=jax.random.key(0), drift=start)
+    assert (fit.outcome, fit.n_iter) == (Outcome.converged, 16)
 
 
 def test_terms_next_to_nothing_leave_and_come_back(data):
-    options = PRESETS["default"].override(**TINY)
-    drift = fresh_drift(data, 1.0, options, key=jax.random.key(1))
+    options = PRESETS["default"].override(**GROWING)
+    drift = fresh_drift(data, 1.0, options, key=jax.random.key(1)).refilled().at_level(2)
     terms = np.zeros(drift.coefficients.shape)
     terms[0], terms[1], terms[3] = 0.001, 0.5, 0.005
     drift = eqx.tree_at(lambda g: g.coefficients, drift, jnp.linalg.solve(drift.basis, jnp.asarray(terms, dtype=float)))
@@ -155,7 +176,7 @@ def test_terms_next_to_nothing_leave_and_come_back(data):
 
 
 def test_the_sparse_pull_is_the_slope_of_its_prior(data):
-    drift = fresh_drift(data, 1.0, PRESETS["default"].override(**TINY), key=jax.random.key(1))
+    drift = fresh_drift(data, 1.0, PRESETS["default"].override(**GROWING), key=jax.random.key(1)).refilled()
     drift = eqx.tree_at(
         lambda g: g.coefficients,
         drift,
@@ -168,13 +189,31 @@ def test_the_sparse_pull_is_the_slope_of_its_prior(data):
 
 
 def test_levels_open_in_turn(data):
-    drift = fresh_drift(data, 1.0, PRESETS["default"].override(**TINY), key=jax.random.key(1))
-    for level, (polynomial, network) in enumerate([(False, False), (True, False), (True, True)]):
-        pace = drift.pace(jnp.asarray(level))
+    drift = fresh_drift(data, 1.0, PRESETS["default"].override(**GROWING), key=jax.random.key(1))
+    for level, (polynomial, network) in enumerate([(False, False), (False, False), (True, False), (True, True)]):
+        pace = drift.at_level(level).pace()
         assert np.all(np.asarray(pace.coefficients[:3]) > 0.0)
         assert np.all((np.asarray(pace.coefficients[3:]) > 0.0) == polynomial)
         assert all((float(leaf) > 0.0) == network for leaf in jax.tree.leaves(pace.network))
         assert float(pace.basis) == float(pace.kept) == 0.0
+
+
+def test_a_level_takes_in_nothing_that_is_zero_and_leaves_out_what_comes_later(data):
+    """Of a drift with weights everywhere: coordinate by coordinate, affine, with polynomials, with the network."""
+    options = PRESETS["default"].override(**GROWING)
+    fresh = fresh_drift(data, 1.0, options, key=jax.random.key(1))
+    x = jnp.asarray(data.clouds[1][0])
+    filled = jnp.cos(jnp.arange(fresh.coefficients.size, dtype=float)).reshape(fresh.coefficients.shape)
+    drift = eqx.tree_at(lambda g: g.coefficients, fresh, filled)
+    W = drift.basis @ filled
+    np.testing.assert_allclose(drift(x), drift.speed * (W[0] + jnp.diag(W[1:3]) * x), rtol=1e-4)
+    full = eqx.tree_at(lambda g: g.kept, drift, jnp.ones_like(W))
+    np.testing.assert_allclose(full.at_level(1)(x), full.speed * (W[0] + x @ W[1:3]), rtol=1e-4)
+    np.testing.assert_allclose(full.at_level(2)(x), full.speed * full.features(x) @ W, rtol=1e-4)
+    # The network's last layer begins at zero.
+    np.testing.assert_allclose(full.at_level(3)(x), full.at_level(2)(x), rtol=1e-4)
+    assert full.at_level(2).at_level(0).parts == 1
+    assert (int(fresh.n_terms), int(drift.n_terms), int(full.n_terms)) == (0, 4, W.size)
 
 
 def test_fits_together_are_those_by_themselves(data, straight):

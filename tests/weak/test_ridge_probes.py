@@ -87,6 +87,8 @@ def test_the_answer_is_the_maximum_of_residual_over_its_standard_error(getkey):
         variance = jnp.var(a) / len(a) + jnp.var(b) / len(b) + 1e-3 * jnp.sum(weights**2 * variances)
         return float((jnp.mean(a) - jnp.mean(b)) / jnp.sqrt(variance))
 
+    residual = jnp.mean(each[0] @ probe.weights) - jnp.mean(each[1] @ probe.weights)
+    np.testing.assert_allclose(residual, chi2 / jnp.sqrt(1.0 + chi2 / len(probe.weights)), rtol=1e-3)
     best_score = score(probe.weights)
     np.testing.assert_allclose(best_score**2, chi2, rtol=1e-3)
     for k in range(20):

@@ -1,6 +1,7 @@
 """Drifts g(x): the deterministic part of dX = g(X) dt + S(X) dW, each for one sample."""
 
 import abc
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
@@ -13,7 +14,8 @@ from itofit.process.features import AbstractFeatures, affine, joined, polynomial
 from itofit.process.monomials import Monomials
 from itofit.process.network import TanhNetwork, xavier_network
 
-_STRIDE = 10.0
+# Coefficients of an orthonormal basis can take longer strides than weights inside a network, few of them the longest.
+_STRIDES = (20.0, 10.0, 10.0)
 # Coefficients below this, in units of the drift's speed, count as no coefficient.
 _NEXT_TO_NOTHING = 0.01
 
@@ -30,9 +32,13 @@ class AbstractDrift(eqx.Module):
         """In how many stages the drift may grow while it is trained."""
         return 1
 
-    def pace(self, level: Int[Array, ""]) -> "AbstractDrift":
-        """How fast each weight may move at this level, relative to the learning rate."""
+    def at_level(self, level: int) -> "AbstractDrift":
+        """With what belongs to this stage taken in."""
         del level
+        return self
+
+    def pace(self) -> "AbstractDrift":
+        """How fast each weight may move, relative to the learning rate."""
         return jax.tree.map(lambda leaf: 1.0, eqx.filter(self, eqx.is_inexact_array))
 
     def sparse_pull(self) -> "AbstractDrift":
@@ -47,6 +53,11 @@ class AbstractDrift(eqx.Module):
     def refilled(self) -> "AbstractDrift":
         """With every term again."""
         return self
+
+    @property
+    def n_terms(self) -> Int[Array, ""]:
+        """How many terms there are; 0 for drifts without terms."""
+        return jnp.zeros((), int)
 
 
 class NetworkDrift(AbstractDrift):
@@ -79,7 +90,11 @@ class PlainNetworkDrift(AbstractDrift):
 
 
 class GrowingDrift(AbstractDrift):
-    """g(x) = c (W' phi(x) + network(x)), which begins affine, then takes in polynomials, then the network.
+    """g(x) = c (W' phi(x) + network(x)), which begins small and takes in more, level by level.
+
+    Level 0: every coordinate moves by itself, g_i = c (w_i + W_ii x_i); 1: affine; 2: with polynomials; 3: with the
+    network. What is not taken in yet is neither moved nor computed: `parts` is 0 for the affine part alone, 1 with
+    polynomials, 2 with the network.
 
     - `features`: phi = [1, x, products, cubes], the higher powers frozen outside a box.
     - `coefficients`: what is trained, in a basis B in which B' phi is orthonormal over the data and whose first 1 + D
@@ -93,9 +108,13 @@ class GrowingDrift(AbstractDrift):
     kept: Float[Array, "n_features n_dims"]
     network: TanhNetwork
     speed: float = eqx.field(static=True)
+    parts: int = eqx.field(static=True, default=0)
 
     def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_dims"]:
-        return self.speed * (self.features(x) @ self.terms + self.network(x))
+        if self.parts == 0:
+            return self.speed * (self.terms[0] + x @ self.terms[1 : 1 + len(x)])
+        polynomial = self.features(x) @ self.terms
+        return self.speed * (polynomial if self.parts == 1 else polynomial + self.network(x))
 
     @property
     def terms(self) -> Float[Array, "n_features n_dims"]:
@@ -104,35 +123,48 @@ class GrowingDrift(AbstractDrift):
 
     @property
     def n_levels(self) -> int:
-        """Affine, polynomial, and with the network."""
-        return 3
+        """Coordinate by coordinate, affine, polynomial, and with the network."""
+        return 4
 
-    def pace(self, level: Int[Array, ""]) -> "GrowingDrift":
-        """Coefficients of an orthonormal basis can take longer strides than weights inside a network."""
+    def at_level(self, level: int) -> "GrowingDrift":
+        """The same function, if what it takes in is zero so far."""
+        return dataclasses.replace(self, parts=max(level - 1, self.parts))
+
+    def pace(self) -> "GrowingDrift":
+        """Coefficients take longer strides than the network's weights."""
         row = jnp.arange(len(self.coefficients))
         affine = row <= self.coefficients.shape[1]
         still = jax.tree.map(lambda leaf: 0.0, eqx.filter(self, eqx.is_inexact_array))
-        network = jax.tree.map(lambda leaf: jnp.where(level >= 2, 1.0, 0.0), still.network)
-        stride = jnp.where(affine | (level >= 1), _STRIDE, 0.0)[:, None]
+        network = jax.tree.map(lambda leaf: 1.0 if self.parts == 2 else 0.0, still.network)
+        stride = jnp.where(affine | (self.parts > 0), _STRIDES[self.parts], 0.0)[:, None]
         return eqx.tree_at(lambda g: (g.coefficients, g.network), still, (stride, network))
 
     def sparse_pull(self) -> "GrowingDrift":
         """Of sum log(1 + (W / s)^2) over all terms but the constant: heavy-tailed, so that large terms feel little."""
+        nothing = jax.tree.map(jnp.zeros_like, eqx.filter(self, eqx.is_inexact_array))
+        if self.parts == 2:  # the network would take over what leaves
+            return nothing
         W = self.terms.at[0].set(0.0)
         pull = self.basis.T @ (self.kept * 2.0 * W / (W**2 + _NEXT_TO_NOTHING**2))
-        nothing = jax.tree.map(jnp.zeros_like, eqx.filter(self, eqx.is_inexact_array))
         return eqx.tree_at(lambda g: g.coefficients, nothing, pull)
 
     def thinned(self, now: Bool[Array, ""]) -> "GrowingDrift":
         """Without the terms below the prior's scale; the constant stays."""
+        if self.parts == 2:
+            return self
         large = jnp.abs(self.terms) > _NEXT_TO_NOTHING
-        kept = jnp.where(now, large.at[0].set(True).astype(self.kept.dtype), self.kept)
+        kept = self.kept * jnp.where(now, large.at[0].set(True).astype(self.kept.dtype), 1.0)
         return eqx.tree_at(lambda g: g.kept, self, kept)
 
     def refilled(self) -> "GrowingDrift":
         """With every term again, those that had left at zero."""
         inverse = jnp.linalg.inv(self.basis)
         return eqx.tree_at(lambda g: (g.coefficients, g.kept), self, (inverse @ self.terms, jnp.ones_like(self.kept)))
+
+    @property
+    def n_terms(self) -> Int[Array, ""]:
+        """Those that are not zero."""
+        return jnp.sum(self.terms != 0.0)
 
     @classmethod
     def create(
@@ -155,8 +187,8 @@ class GrowingDrift(AbstractDrift):
         factor = np.linalg.cholesky(gram + 1e-6 * np.diag(np.diag(gram)))
         network = xavier_network([n_dims, *[width] * depth, n_dims], key=key, last_gain=0.0)
         basis = jnp.asarray(np.linalg.inv(factor).T, dtype=float)
-        nothing = jnp.zeros((phi.shape[1], n_dims))
-        return cls(dictionary.features, basis, nothing, jnp.ones_like(nothing), network, float(speed))
+        nothing, alone = jnp.zeros((phi.shape[1], n_dims)), jnp.eye(phi.shape[1], n_dims, k=-1).at[0].set(1.0)
+        return cls(dictionary.features, basis, nothing, alone, network, float(speed))
 
 
 class CorrectedDrift(AbstractDrift):
@@ -173,10 +205,14 @@ class CorrectedDrift(AbstractDrift):
         """Those of the correction."""
         return self.correction.n_levels
 
-    def pace(self, level: Int[Array, ""]) -> "CorrectedDrift":
+    def at_level(self, level: int) -> "CorrectedDrift":
+        """With the correction grown."""
+        return CorrectedDrift(self.base, self.correction.at_level(level))
+
+    def pace(self) -> "CorrectedDrift":
         """The correction's; the base stays."""
         still = jax.tree.map(lambda leaf: 0.0, eqx.filter(self, eqx.is_inexact_array))
-        return eqx.tree_at(lambda g: g.correction, still, self.correction.pace(level))
+        return eqx.tree_at(lambda g: g.correction, still, self.correction.pace())
 
     def sparse_pull(self) -> "CorrectedDrift":
         """The correction's."""
@@ -190,6 +226,11 @@ class CorrectedDrift(AbstractDrift):
     def refilled(self) -> "CorrectedDrift":
         """With the correction refilled."""
         return CorrectedDrift(self.base, self.correction.refilled())
+
+    @property
+    def n_terms(self) -> Int[Array, ""]:
+        """The correction's."""
+        return self.correction.n_terms
 
 
 class MeanDrift(AbstractDrift):

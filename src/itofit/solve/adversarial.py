@@ -39,7 +39,7 @@ _TOO_FAR = 1000.0
 # criterion is flat within its own sampling noise, while the average goes on improving as the rate decays.
 _AS_GOOD = 1.05
 # Within each level of a growing drift: from here to there a sparse prior pulls, then terms next to nothing leave.
-_THINNING = (0.4, 0.6)
+_THINNING = (0.6, 0.8)
 
 Criterion = HeldOutCriterion | ChiSquared
 Adversary = NetworkAdversary | RidgeAdversary
@@ -57,8 +57,8 @@ class Players(eqx.Module):
 class Run(eqx.Module):
     """Everything a run has done so far; arrays of fixed shape, so it can be saved and loaded leaf by leaf.
 
-    `level` says how far a growing drift has grown; a run that is not `active` is at rest: its fit was good enough
-    before the budget of the batch was spent.
+    `bar` is what the criterion was when the present level of a growing drift began; a run that is not `active` is at
+    rest: growing brought nothing, before the budget of the batch was spent.
     """
 
     players: Players
@@ -66,7 +66,7 @@ class Run(eqx.Module):
     best_criterion: Float[Array, ""]
     best_iter: Int[Array, ""]
     n_done: Int[Array, ""]
-    level: Int[Array, ""]
+    bar: Float[Array, ""]
     active: Bool[Array, ""]
     residuals: Float[Array, "n_iter n_targets"]
     criterion: Float[Array, " n_evals"]
@@ -147,7 +147,7 @@ def fit_members(
     parts = [prepared(member, mesh, options) for member in members]
     batch = _Batch(*(stacked(part) for part in zip(*parts, strict=True)))
     if checkpoint is not None:
-        batch = batch._replace(run=checkpoint.restore(batch.run))
+        batch = batch._replace(run=_at_level(checkpoint.restore(batch.run), options))
     reach = max(float(np.max(np.abs(x))) for member in members for x in member.training.clouds)
     return _train(batch, optimisers_for(options), _TOO_FAR * reach, listeners, checkpoint)
 
@@ -213,14 +213,14 @@ def first_run(
     """A run before its first iteration."""
     options = game.options
     players = Players(drift, drift, adversary, optimisers.drift.init(eqx.filter(drift, eqx.is_inexact_array)))
-    n_evals = _n_evals(options, drift.n_levels)
+    n_evals, value = _n_evals(options, drift.n_levels), _evaluate(criterion, drift)
     return Run(
         players=players,
         best=drift,
-        best_criterion=_evaluate(criterion, drift),
+        best_criterion=value,
         best_iter=jnp.zeros((), int),
         n_done=jnp.zeros((), int),
-        level=jnp.zeros((), int),
+        bar=value,
         active=jnp.ones((), bool),
         residuals=jnp.full((options.n_iter, game.n_targets), jnp.nan, float),
         criterion=jnp.full(n_evals, jnp.nan, float),
@@ -234,7 +234,6 @@ def iterate(
     players: Players,
     key: PRNGKeyArray,
     factor: Float[Array, ""] | float = 1.0,
-    level: Int[Array, ""] | int = 0,
     sparsity: Float[Array, ""] | float = 0.0,
 ):
     """One outer iteration; returns the players, the residuals they met and how far simulated points went.
@@ -255,7 +254,7 @@ def iterate(
         slope = jax.tree.map(lambda s, p: s + sparsity * p, slope, players.drift.sparse_pull())
     weights = eqx.filter(players.drift, eqx.is_inexact_array)
     updates, memory = optimisers.drift.update(slope, players.memory, weights)
-    updates = _paced(updates, weights, players.drift.pace(jnp.asarray(level)), factor, options)
+    updates = _paced(updates, weights, players.drift.pace(), factor, options)
     drift = eqx.apply_updates(players.drift, updates)
     average = _averaged(players.average, drift, options.averaging)
     reach = jnp.max(jnp.stack([jnp.max(jnp.abs(path)) for path in paths]))
@@ -274,22 +273,24 @@ def advance(game: Game, criterion: Criterion, optimisers: Optimisers, run: Run, 
         players = _thinned(eqx.combine(dynamic, static), within == end)
         sparsity = jnp.where((within >= begin) & (within < end), game.share, 0.0)
         factor, k = rate_at(i, options, n_levels) * run.active, jax.random.fold_in(key, i)
-        players, residuals, reach = iterate(game, optimisers, players, k, factor, run.level, sparsity)
+        players, residuals, reach = iterate(game, optimisers, players, k, factor, sparsity)
         return eqx.filter(players, eqx.is_array), log.at[i].set(residuals), jnp.maximum(farthest, reach)
 
     before, done = eqx.filter(run.players, eqx.is_array), run.n_done + n
     dynamic, log, reach = jax.lax.fori_loop(run.n_done, done, body, (before, run.residuals, jnp.zeros(())))
     players = eqx.combine(_select(run.active, dynamic, before), static)
     value = criterion(players.average)
-    keep = (value < _AS_GOOD * run.best_criterion) | (value <= criterion.enough)
+    keep = _worth_keeping(value, players.average, run, criterion, options)
+    # A level is weighed against the drift that is kept, a plain run against the lowest value it has seen.
+    lowest = value if n_levels > 1 else jnp.minimum(value, run.best_criterion)
     at = _evaluation(done, options, n_levels)
     after = Run(
         players=players,
         best=_select(keep, players.average, run.best),
-        best_criterion=jnp.minimum(value, run.best_criterion),
-        best_iter=jnp.where(_clearly_better(value, run.best_criterion), done, run.best_iter),
+        best_criterion=jnp.where(keep, lowest, run.best_criterion),
+        best_iter=jnp.where(keep & _clearly_better(value, run.best_criterion), done, run.best_iter),
         n_done=done,
-        level=run.level,
+        bar=run.bar,
         active=run.active,
         residuals=log,
         criterion=run.criterion.at[at].set(value),
@@ -319,9 +320,7 @@ def rate_at(i: Int[Array, ""], options: AdversarialOptions, n_levels: int) -> Fl
     if not options.cosine_decay:
         return 1.0
     length = _level_length(options, n_levels)
-    # The last level takes what an uneven division leaves over.
-    within = jnp.where(i < n_levels * length, i % length, length - 1)
-    return 0.5 * (1.0 + jnp.cos(jnp.pi * within / length))
+    return 0.5 * (1.0 + jnp.cos(jnp.pi * (i % length) / length))
 
 
 def thinning(options: AdversarialOptions, n_levels: int) -> tuple[int, int]:
@@ -350,8 +349,10 @@ def _train(batch: _Batch, optimisers, limit, listeners, checkpoint) -> list[Fit]
             n = _next_block(batch.n_done, options, batch.n_levels)
             candidate, reach, finite = _advance_all(batch, optimisers, jnp.asarray(n))
             found = [_fault(float(r), bool(f), limit) for r, f in zip(reach, finite, strict=True)]
-            faults = [old or new for old, new in zip(faults, found, strict=True)]
-            batch = batch._replace(run=_grown(_without_faults(batch.run, candidate, faults), batch))
+            run = _grown(_without_faults(batch.run, candidate, found), batch)
+            if _level(batch.n_done, options, batch.n_levels) == 0:  # later ones only mean that growing did not pay
+                faults = [old or new for old, new in zip(faults, found, strict=True)]
+            batch = batch._replace(run=_at_level(run, options))
             if all(faults):
                 break
             progress = _progress(batch, time.perf_counter() - began, n_before)
@@ -370,7 +371,7 @@ def _train(batch: _Batch, optimisers, limit, listeners, checkpoint) -> list[Fit]
 def _fit_of(batch: _Batch, m: int, outcome: Outcome, seconds: float) -> Fit:
     game, run = (jax.tree.map(lambda leaf: leaf[m] if eqx.is_array(leaf) else leaf, t) for t in (batch.game, batch.run))
     return Fit(
-        process=game.process(run.best),
+        process=game.process(run.best.at_level(run.best.n_levels - 1)),
         outcome=outcome,
         history=_history(run, game.options),
         n_iter=int(run.n_done),
@@ -379,28 +380,56 @@ def _fit_of(batch: _Batch, m: int, outcome: Outcome, seconds: float) -> Fit:
     )
 
 
+def _worth_keeping(value, drift: AbstractDrift, run: Run, criterion: Criterion, options) -> Bool[Array, ""]:
+    """As good as the best so far, given its terms; and, if it grows, enough better than before this level."""
+    fewer = run.best.n_terms - drift.n_terms
+    as_good = value < _AS_GOOD * run.best_criterion + criterion.price_of_terms(fewer)
+    if run.best.n_levels == 1 or options.gain is None:
+        return run.active & as_good
+    return run.active & as_good & (value < run.bar - criterion.price(options.gain))
+
+
 def _grown(run: Run, batch: _Batch) -> Run:
-    """At the end of a level a member whose fit is good enough comes to rest; the drift of the others grows."""
-    options, n_levels = batch.game.options, batch.n_levels
-    done, length = int(run.n_done[0]), _level_length(options, n_levels)
-    if n_levels == 1 or done % length or done > n_levels * length:
+    """At the end of a level the best drift so far grows, unless growing has brought nothing and nothing is amiss."""
+    options, n_levels, criterion = batch.game.options, batch.n_levels, batch.criterion
+    done = int(run.n_done[0])
+    if n_levels == 1 or done % _level_length(options, n_levels) or done == options.n_iter:
         return run
-    value = run.criterion[:, _evaluation(done, options, n_levels)]
-    active = run.active & (value > batch.criterion.enough)
-    level = jnp.where(active, jnp.minimum(run.level + 1, n_levels - 1), run.level)
-    refilled = eqx.filter_vmap(lambda drift: drift.refilled())(run.players.average)
-    refilled = jax.tree.map(lambda a, b: _where(active, a, b), refilled, run.players.average)
-    players = eqx.tree_at(lambda p: (p.drift, p.average), run.players, (refilled, refilled))
-    return eqx.tree_at(lambda r: (r.players, r.level, r.active), run, (players, level, active))
+    active = run.active
+    if options.gain is not None:
+        gained, amiss = run.best_criterion < run.bar, run.best_criterion > criterion.enough
+        active = active & (gained | amiss) & (run.best_criterion > criterion.price(options.gain))
+    refilled = eqx.filter_vmap(lambda drift: drift.refilled())(run.best)
+    refilled = jax.tree.map(lambda a, b: _where(active, a, b), refilled, run.best)
+    memory = jax.tree.map(jnp.zeros_like, run.players.memory)
+    players = Players(refilled, refilled, run.players.adversary, memory)
+    return eqx.tree_at(lambda r: (r.players, r.bar, r.active), run, (players, run.best_criterion, active))
 
 
-def _without_faults(old: Run, new: Run, faults: Sequence[Outcome | None]) -> Run:
+def _at_level(run: Run, options: AdversarialOptions) -> Run:
+    """The run with its drifts at the level its iterations have come to; members that rest are unchanged functions."""
+    level = _level(int(run.n_done[0]), options, run.best.n_levels)
+    if level == 0:
+        return run
+    raised = eqx.filter_vmap(lambda drift: drift.at_level(level))
+    drift, average, best = (raised(g) for g in (run.players.drift, run.players.average, run.best))
+    empty = optimisers_for(options).drift.init(eqx.filter(drift, eqx.is_inexact_array))
+    memory = jax.tree.unflatten(jax.tree.structure(empty), jax.tree.leaves(run.players.memory))
+    players = Players(drift, average, run.players.adversary, memory)
+    return eqx.tree_at(lambda r: (r.players, r.best), run, (players, best))
+
+
+def _level(done: int, options: AdversarialOptions, n_levels: int) -> int:
+    return min(done // _level_length(options, n_levels), n_levels - 1)
+
+
+def _without_faults(old: Run, new: Run, found: Sequence[Outcome | None]) -> Run:
     """The new run, with members that failed put back to where they were, at rest."""
-    if not any(faults):
+    if not any(found):
         return new
-    sound = jnp.asarray([fault is None for fault in faults])
+    sound = jnp.asarray([fault is None for fault in found])
     kept = jax.tree.map(lambda a, b: _where(sound, a, b), new, old)
-    n_done = old.n_done if all(faults) else new.n_done
+    n_done = new.n_done if bool(jnp.any(kept.active & sound)) else old.n_done
     return eqx.tree_at(lambda r: (r.active, r.n_done), kept, (kept.active & sound, n_done))
 
 
@@ -414,9 +443,9 @@ def _finished(batch: _Batch) -> bool:
 
 def _ending(batch: _Batch, m: int) -> Outcome:
     run, options = batch.run, batch.game.options
-    value = float(run.criterion[m, _evaluation(batch.n_done, options, batch.n_levels)])
     rested = batch.n_levels == 1 and int(run.n_done[m] - run.best_iter[m]) >= options.patience
-    return Outcome.converged if rested or value <= batch.criterion.enough else Outcome.budget
+    good = float(run.best_criterion[m]) <= batch.criterion.enough
+    return Outcome.converged if rested or good else Outcome.budget
 
 
 def _fault(reach: float, finite: bool, limit: float) -> Outcome | None:
@@ -426,14 +455,13 @@ def _fault(reach: float, finite: bool, limit: float) -> Outcome | None:
 
 
 def _level_length(options: AdversarialOptions, n_levels: int) -> int:
-    return max(1, options.n_iter // n_levels)
+    return -(-options.n_iter // n_levels)
 
 
 def _next_block(done: int, options: AdversarialOptions, n_levels: int) -> int:
     """Iterations to the next reading: `eval_every`, or what is left of the level."""
-    length = _level_length(options, n_levels)
-    to_boundary = length - done % length if done < n_levels * length else options.n_iter - done
-    return min(options.eval_every - done % length % options.eval_every, to_boundary, options.n_iter - done)
+    within = done % (length := _level_length(options, n_levels))
+    return min(options.eval_every - within % options.eval_every, length - within, options.n_iter - done)
 
 
 def _evaluation(done: Any, options: AdversarialOptions, n_levels: int) -> Any:

@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.drift import AbstractDrift
@@ -42,6 +42,15 @@ class HeldOutCriterion(eqx.Module):
     def enough(self) -> float:
         """The value at which nothing is left to explain: this criterion knows none."""
         return 0.0
+
+    def price(self, gain: float) -> float:
+        """What a richer drift must win: here anything counts."""
+        del gain
+        return 0.0
+
+    def price_of_terms(self, n: Int[Array, ""]) -> Float[Array, ""]:
+        """What so many terms fewer may cost: here nothing."""
+        return 0.0 * n
 
     @classmethod
     def on(
@@ -106,6 +115,14 @@ class ChiSquared(eqx.Module):
     def enough(self) -> float:
         """Two standard deviations above what the noise alone gives."""
         return 1.0 + 2.0 * math.sqrt(2.0 / self.n_residuals)
+
+    def price(self, gain: float) -> float:
+        """What a richer drift must win: `gain` units of chi-squared for each coordinate."""
+        return gain * self.families[0].centre.shape[-1] / self.n_residuals
+
+    def price_of_terms(self, n: Int[Array, ""]) -> Float[Array, ""]:
+        """What so many terms fewer may cost: two units of chi-squared each, as in Akaike's criterion."""
+        return 2.0 * n / self.n_residuals
 
     @property
     def n_residuals(self) -> int:

@@ -19,7 +19,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class AdversarialOptions:
-    """Options of Algorithm 1; the defaults are the preset `default` (docs/decisions/0003-default-preset.md).
+    """Options of Algorithm 1; the defaults are the preset `default` (docs/decisions/0008-ridges-and-growth.md).
 
     - `anchor`: simulate every interval from the snapshot before it (`previous`, Prop. 1) or all from the
       first (`initial`, Prop. 2).
@@ -30,8 +30,9 @@ class AdversarialOptions:
       exactly and drawn anew every iteration; `network`: a spectral-norm network trained by ascent, as in the paper.
     - `rule`: of the quadrature in time: `trapezoid` as printed, or `chain`: the same nodes and weights with the drift
       that carried the chain, which is exact to second order for the chain itself.
-    - `drift_form`: `growing` begins affine and takes in polynomials, then a network, for as long as the snapshots
-      reject what there is; `skip` is a network with an affine skip, `plain` the paper's network.
+    - `drift_form`: `growing` begins affine and takes in polynomials, then a network, for as long as that pays; `skip`
+      is a network with an affine skip, `plain` the paper's network.
+    - `gain`: what a growing drift took in stays if chi-squared fell by this much for each coordinate; None keeps all.
     - `n_nodes`: random quadrature nodes for each probe, or None for every step of the mesh.
     - `n_sketch`: random directions for the trace in the generator, or None for all of them.
     - `batch_size`: points drawn from each snapshot for one iteration, or None for all.
@@ -53,15 +54,16 @@ class AdversarialOptions:
     adversary: str = "ridges"
     rule: str = "chain"
     drift_form: str = "growing"
+    gain: float | None = 10.0
     n_iter: int = 1800
     critic_steps: int = 3
-    batch_size: int | None = 512
+    batch_size: int | None = 2048
     n_nodes: int | None = 64
     n_sketch: int | None = None
     fresh_paths: bool = False
     drift_rate: float = 1e-3
     probe_rate: float = 1e-3
-    betas: tuple[float, float] = (0.5, 0.9)
+    betas: tuple[float, float] = (0.9, 0.99)
     cosine_decay: bool = True
     averaging: float = 0.99
     weight_decay: float = 0.0
@@ -106,8 +108,8 @@ class AdversarialOptions:
                 raise InputError(
                     expected=f"{name} to be a whole number from 1 on", found=f"{value!r}", hint="leave it out"
                 )
-        for name in ("weight_decay", "slope_penalty"):
-            if not getattr(self, name) >= 0.0:
+        for name in ("weight_decay", "slope_penalty", "gain"):
+            if getattr(self, name) is not None and not getattr(self, name) >= 0.0:
                 raise InputError(expected=f"{name} from 0 on", found=f"{getattr(self, name)!r}", hint="0.0")
         for name in ("drift_rate", "probe_rate"):
             if not getattr(self, name) > 0.0:

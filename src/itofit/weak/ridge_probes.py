@@ -81,14 +81,17 @@ def best_answer(
     """The f of the family with the largest residual in units of its own standard error, r(f) / sd(r(f)).
 
     `flown` holds for every start point what its chain predicts for f at the target's time. With r the residuals of all
-    functions and C their covariance, the maximum is at weights C^-1 r, where r(f) = chi-squared = r' C^-1 r.
+    functions and C their covariance, the maximum is at weights along C^-1 r, and its square is chi-squared = r' C^-1 r.
+    The weights returned are C^-1 r / sqrt(1 + chi-squared / K): K sqrt(1 + chi-squared / K) is what the drift descends.
     """
     seen = jax.vmap(family)(target.points)
     residual = target.weights @ seen - start.weights @ flown
     covariance = _covariance(seen, target.weights) + _covariance(flown, start.weights)
     covariance = covariance + _SHRINK * jnp.diag(jnp.diag(covariance) + jnp.finfo(seen.dtype).tiny)
-    weights = jnp.linalg.solve(covariance, residual)
-    return Answer(RidgeProbe(family, jax.lax.stop_gradient(weights)), residual @ weights)
+    weights = jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(covariance), residual)
+    chi2 = residual @ weights
+    weights = weights / jnp.sqrt(1.0 + chi2 / len(weights))
+    return Answer(RidgeProbe(family, jax.lax.stop_gradient(weights)), chi2)
 
 
 def flown_values(
