@@ -25,6 +25,7 @@ from experiments.table1.records import (
     write_records,
 )
 from experiments.table1.report import table
+from experiments.table1.runs import Made, keep, kept
 from experiments.table1.scoring import METRICS, READINGS, Case, Sizes, test_times
 from itofit import FitWarning, InputError, KnownSystem, known_system
 from itofit.face import Face, device_named
@@ -49,6 +50,8 @@ class Plan:
     metrics: tuple[str, ...] = METRICS
     device: str = "auto"
     n_iter: int | None = None
+    runs: Path | None = None
+    fit_only: bool = False
     sizes: Sizes = Sizes()
 
 
@@ -64,44 +67,61 @@ def run(plan: Plan, records: list[Record], path: Path | None) -> tuple[list[Reco
             missing = [pair for pair in fits if not is_complete(records, pair[0], steps, plan.metrics)]
             for batch in [missing] if method in TOGETHER and missing else [[pair] for pair in missing]:
                 try:
-                    fresh = fit_and_score(batch, plan.device, plan.n_iter)
+                    made = _made(batch, plan)
                 except _UNFINISHED as fault:
                     failures += len(batch)
                     _say(batch[0][0], f"not fitted: {fault}")
                     continue
-                records = merged(records, fresh)
+                if plan.fit_only:
+                    continue
+                with jax.default_device(device_named(plan.device)):
+                    fresh = [_records(*pair, m) for pair, m in zip(batch, made, strict=True)]
+                records = merged(records, [record for some in fresh for record in some])
                 if path is not None:
                     write_records(path, records)
     return records, failures
 
 
-def fit_and_score(batch: Sequence[tuple[Fit, Case]], device: str, n_iter: int | None) -> list[Record]:
-    """The records of fits made in one run: one, or the seeds of a method that trains them together."""
-    where, (first, case) = device_named(device), batch[0]
-    with jax.default_device(where):
+def _made(batch: Sequence[tuple[Fit, Case]], plan: Plan) -> list[Made]:
+    """The fits of a batch: those that are kept, and the others made in one run and kept."""
+    if plan.runs is None or batch[0][0].method not in TOGETHER:
+        return _fitted(batch, plan)
+    found = [kept(plan.runs, fit) for fit, _ in batch]
+    lacking = [pair for pair, old in zip(batch, found, strict=True) if old is None]
+    fresh = _fitted(lacking, plan) if lacking else []
+    for (fit, _), made in zip(lacking, fresh, strict=True):
+        keep(plan.runs, fit, made)
+    rest = iter(fresh)
+    return [next(rest) if old is None else old for old in found]
+
+
+def _fitted(batch: Sequence[tuple[Fit, Case]], plan: Plan) -> list[Made]:
+    """Fits made in one run: one, or the seeds of a method that trains them together."""
+    where, (first, case) = device_named(plan.device), batch[0]
+    with jax.default_device(where), warnings.catch_warnings(action="ignore", category=FitWarning):
         data = [case.training for _, case in batch]
         began = time.perf_counter()
-        with warnings.catch_warnings(action="ignore", category=FitWarning):
-            if first.method in TOGETHER:
-                seeds = [fit.seed for fit, _ in batch]
-                models = TOGETHER[first.method](case.system, data, seeds, first.preset, device, n_iter)
-            else:
-                models = [METHODS[first.method](case.system, data[0], first.seed, first.preset, device)]
+        if first.method in TOGETHER:
+            seeds = [fit.seed for fit, _ in batch]
+            models = TOGETHER[first.method](case.system, data, seeds, first.preset, plan.device, plan.n_iter)
+        else:
+            models = [METHODS[first.method](case.system, data[0], first.seed, first.preset, plan.device)]
         seconds = time.perf_counter() - began
-        found = []
-        for (fit, case), model in zip(batch, models, strict=True):
-            found += _records(fit, case, model, seconds, len(batch), where.device_kind)
-    return found
+    for (fit, _), model in zip(batch, models, strict=True):
+        _say(fit, _how(model, seconds, len(batch)))
+    return [Made(model, seconds, len(batch), where.device_kind) for model in models]
 
 
-def _records(fit: Fit, case: Case, model: Face, seconds: float, together: int, device: str) -> list[Record]:
+def _how(model: Face, seconds: float, together: int) -> str:
+    shared, outcome = f" for {together}" if together > 1 else "", getattr(model, "outcome_", None)
+    return f"fit {seconds:.1f} s{shared}" + (f", {outcome.name}" if outcome is not None else "")
+
+
+def _records(fit: Fit, case: Case, made: Made) -> list[Record]:
     """The scores of one fitted model."""
     began = time.perf_counter()
-    scores = case.score(model)
-    scoring, outcome = time.perf_counter() - began, getattr(model, "outcome_", None)
-    shared = f" for {together}" if together > 1 else ""
-    ending = f", {outcome.name}" if outcome is not None else ""
-    _say(fit, f"fit {seconds:.1f} s{shared}, scores {scoring:.1f} s{ending}")
+    scores = case.score(made.model)
+    _say(fit, f"scores {time.perf_counter() - began:.1f} s")
     return [
         {
             "system": fit.system,
@@ -118,10 +138,10 @@ def _records(fit: Fit, case: Case, model: Face, seconds: float, together: int, d
             "floor_sd": score.floor.sd,
             "excess": None if score.value is None else score.value - score.floor.mean,
             "paper": paper_value(fit.system, fit.dim, step),
-            "seconds": seconds,
-            "together": together,
-            "n_iter": getattr(model, "n_iter_", None),
-            "device": device,
+            "seconds": made.seconds,
+            "together": made.together,
+            "n_iter": getattr(made.model, "n_iter_", None),
+            "device": made.device,
         }
         for score in scores
     ]
@@ -169,6 +189,8 @@ def _plan(parser: argparse.ArgumentParser, args: argparse.Namespace, sizes: Size
         parser.error("--all takes every system and dimension: leave out --system and --dim")
     if not args.all and not args.system:
         parser.error("give --system, --all or --print")
+    if args.fit_only and args.runs is None:
+        parser.error("--fit-only makes fits to score later: give --runs, the folder to keep them in")
     try:
         device_named(args.device)
     except InputError as fault:
@@ -183,6 +205,8 @@ def _plan(parser: argparse.ArgumentParser, args: argparse.Namespace, sizes: Size
         metrics=tuple(m for m in METRICS if m in args.metrics),
         device=args.device,
         n_iter=args.n_iter,
+        runs=args.runs,
+        fit_only=args.fit_only,
         sizes=sizes,
     )
 
@@ -203,6 +227,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--n-iter", type=positive, help="budget of iterations of the adversarial methods")
     parser.add_argument("--metrics", nargs="+", choices=METRICS, default=METRICS)
     parser.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto")
+    parser.add_argument("--runs", type=Path, help="keep adversarial fits in this folder; those in it are not refitted")
+    parser.add_argument("--fit-only", action="store_true", help="fill --runs and score nothing")
     parser.add_argument("--json", type=Path, help="the file of records, continued where it exists")
     parser.add_argument("--print", type=Path, metavar="JSON", help="only print the table of a finished file")
     return parser

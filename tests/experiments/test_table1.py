@@ -141,7 +141,7 @@ def test_records_are_those_of_the_contract(fitted, tmp_path, capsys):
     assert floors["truth"] == floors["midpoint"]
     out, err = capsys.readouterr()
     assert "no forecast" in out
-    assert len(err.splitlines()) == 2
+    assert [line.split(": ")[1].split()[0] for line in err.splitlines()] == ["fit", "scores", "fit", "scores"]
 
 
 def test_a_second_call_fits_only_what_is_missing(fitted, tmp_path):
@@ -196,7 +196,10 @@ def test_a_model_that_refuses_late_times_is_scored_at_the_others():
 def test_adversarial_seeds_are_fitted_in_one_run_and_once(tmp_path, capsys):
     """The whole path of the paper's method on one tiny cell."""
     ask = ("--system", "syn3", "--method", "adversarial", "--metrics", "coordinate_W1", "population")
-    ask += ("--n-iter", 3, "--seeds", 2, "--json", tmp_path / "out.json")
+    ask += ("--n-iter", 3, "--seeds", 2, "--runs", tmp_path / "fits")
+    assert call(*ask, "--fit-only") == 0
+    ask += ("--json", tmp_path / "out.json")
+    assert capsys.readouterr().err.count(": fit ") == 2
     assert call(*ask) == 0
     records = json.loads((tmp_path / "out.json").read_text())
     assert {(r["seed"], r["together"], r["n_iter"]) for r in records} == {(0, 2, 3), (1, 2, 3)}
@@ -204,7 +207,7 @@ def test_adversarial_seeds_are_fitted_in_one_run_and_once(tmp_path, capsys):
     assert all(np.isfinite(r["value"]) for r in records)
     out, err = capsys.readouterr()
     assert " x2" in out
-    assert len(err.splitlines()) == 2
+    assert err.count(": scores ") == len(err.splitlines()) == 2  # the fits were kept
     assert call(*ask) == 0
     assert capsys.readouterr().err == ""
 
@@ -245,6 +248,7 @@ def test_the_table_gives_verdicts_and_ratios(tmp_path, capsys):
         (["--system", "syn1", "--method", "magic"], "magic"),
         (["--system", "syn1", "--dim", "3"], "3 is odd"),
         (["--system", "syn1", "--seeds", "0"], "'0' is not a whole number"),
+        (["--system", "syn1", "--fit-only"], "give --runs"),
         (["--system", "syn1", "--json", "no/such/folder/out.json"], "no folder"),
         (["--all", "--dim", "2"], "leave out"),
         (["--seeds", "2"], "give --system"),
