@@ -1,5 +1,6 @@
 """Monomials phi_b(x) = prod_k x_k^{a_bk}: a dictionary in which a polynomial drift is linear."""
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Sequence
@@ -37,10 +38,10 @@ class Monomials(eqx.Module):
     def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_features"]:
         """phi(x)."""
         padded, index = jnp.append(x, 1.0), self._index(len(x))
-        value = padded[index[0]]
-        for factor in index[1:]:
-            value = value * padded[factor]
-        return value
+        # Products with unit vectors instead of padded[k]: the gradient of a gather is a scatter.
+        unit = np.eye(len(padded), dtype=padded.dtype)
+        picked = [jnp.matmul(padded, unit[:, k], precision="highest") for k in index]
+        return functools.reduce(jnp.multiply, picked)
 
     def rows(self, x: Float[np.ndarray, "n n_dims"]) -> Float[np.ndarray, "n n_features"]:
         """The monomials at every row, in double precision whatever jax computes in."""

@@ -39,7 +39,7 @@ _TOO_FAR = 1000.0
 # criterion is flat within its own sampling noise, while the average goes on improving as the rate decays.
 _AS_GOOD = 1.05
 # Within each level of a growing drift: from here to there a sparse prior pulls, then terms next to nothing leave.
-_THINNING = (0.6, 0.8)
+_THINNING = (0.4, 0.6)
 
 Criterion = HeldOutCriterion | ChiSquared
 Adversary = NetworkAdversary | RidgeAdversary

@@ -55,7 +55,7 @@ class AdversarialOptions:
     rule: str = "chain"
     drift_form: str = "growing"
     gain: float | None = 10.0
-    n_iter: int = 1800
+    n_iter: int = 2400
     critic_steps: int = 3
     batch_size: int | None = 2048
     n_nodes: int | None = 64
