@@ -14,7 +14,7 @@ from itofit.metrics import coordinate_W1
 from itofit.process.drift import CorrectedDrift
 from itofit.simulate import Mesh
 from itofit.solve import PRESETS, MetricLog, fit_adversarial
-from itofit.solve.adversarial import fresh_drift
+from itofit.solve.adversarial import Member, fresh_drift, prepared
 
 # A drift that grows compiles anew when it takes in more: only what is about growing trains one.
 TINY = {"drift_width": 8, "drift_depth": 1, "eval_every": 5, "batch_size": 32, "drift_form": "skip"}
@@ -155,6 +155,15 @@ def test_what_a_level_took_in_stays_only_if_it_pays(data):
     start = CorrectedDrift(process.drift, fresh_drift(data, 1.0, options, key=jax.random.key(1)))
     fit = fit_adversarial(data, data, process.diffusion, mesh, options, key=jax.random.key(0), drift=start)
     assert (fit.outcome, fit.n_iter) == (Outcome.converged, 16)
+
+
+def test_prices_are_in_units_of_chi_squared(data):
+    """10 a coordinate for a richer drift, 2 for each term that a thinner one is short of."""
+    options = PRESETS["default"].override(**GROWING)
+    member = Member(data, data, known_system("ou").process.diffusion, jax.random.key(0))
+    criterion = prepared(member, Mesh.refine(data.times, 0.1), options)[1]
+    assert criterion.price(10.0) * criterion.n_residuals == pytest.approx(20.0)
+    assert float(criterion.price_of_terms(jnp.asarray(3))) * criterion.n_residuals == pytest.approx(6.0)
 
 
 def test_terms_next_to_nothing_leave_and_come_back(data):

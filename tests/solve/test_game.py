@@ -181,6 +181,7 @@ def test_the_slope_penalty_is_added_to_the_gradient(getkey):
         {"gradient": "numeric"},
         {"discrepancy": "direct", "gradient": "detached"},
         {"n_iter": 0},
+        {"gain": -1.0},
         {"batch_size": -3},
         {"drift_rate": 0.0},
         {"colour": "red"},

@@ -350,8 +350,11 @@ def _train(batch: _Batch, optimisers, limit, listeners, checkpoint) -> list[Fit]
             candidate, reach, finite = _advance_all(batch, optimisers, jnp.asarray(n))
             found = [_fault(float(r), bool(f), limit) for r, f in zip(reach, finite, strict=True)]
             run = _grown(_without_faults(batch.run, candidate, found), batch)
-            if _level(batch.n_done, options, batch.n_levels) == 0:  # later ones only mean that growing did not pay
-                faults = [old or new for old, new in zip(faults, found, strict=True)]
+            if _level(batch.n_done, options, batch.n_levels) > 0:
+                # Where the fit is good already, a fault on growing only means that growing did not pay.
+                good = run.best_criterion <= batch.criterion.enough
+                found = [None if fine else fault for fault, fine in zip(found, good, strict=True)]
+            faults = [old or new for old, new in zip(faults, found, strict=True)]
             batch = batch._replace(run=_at_level(run, options))
             if all(faults):
                 break

@@ -108,9 +108,11 @@ class AdversarialOptions:
                 raise InputError(
                     expected=f"{name} to be a whole number from 1 on", found=f"{value!r}", hint="leave it out"
                 )
-        for name in ("weight_decay", "slope_penalty", "gain"):
-            if getattr(self, name) is not None and not getattr(self, name) >= 0.0:
+        for name in ("weight_decay", "slope_penalty"):
+            if not getattr(self, name) >= 0.0:
                 raise InputError(expected=f"{name} from 0 on", found=f"{getattr(self, name)!r}", hint="0.0")
+        if self.gain is not None and not self.gain >= 0.0:
+            raise InputError(expected="gain from 0 on, or None", found=f"{self.gain!r}", hint="leave it out")
         for name in ("drift_rate", "probe_rate"):
             if not getattr(self, name) > 0.0:
                 raise InputError(expected=f"{name} above 0", found=f"{getattr(self, name)!r}", hint="1e-3")
