@@ -437,7 +437,7 @@ class FokkerPlanckProcess(Face):
             return base
         snapshots, span = self.scaling_.transform(self.snapshots_), float(np.ptp(self.snapshots_.times))
         like = fresh_drift(snapshots, span, self._adversarial_options(), key=jax.random.key(0))
-        like = like.at_level(like.n_levels - 1)
+        like = like.whole()
         like = MeanDrift(stacked([like] * self._n_members)) if self._n_members > 1 else like
         drift = fill_tree(like, arrays, "drift")
         return drift if base is None else CorrectedDrift(base, drift)

@@ -168,7 +168,7 @@ def test_prices_are_in_units_of_chi_squared(data):
 
 def test_terms_next_to_nothing_leave_and_come_back(data):
     options = PRESETS["default"].override(**GROWING)
-    drift = fresh_drift(data, 1.0, options, key=jax.random.key(1)).refilled().at_level(2)
+    drift = fresh_drift(data, 1.0, options, key=jax.random.key(1)).begun(2).at_level(2)
     terms = np.zeros(drift.coefficients.shape)
     terms[0], terms[1], terms[3] = 0.001, 0.5, 0.005
     drift = eqx.tree_at(lambda g: g.coefficients, drift, jnp.linalg.solve(drift.basis, jnp.asarray(terms, dtype=float)))
@@ -176,7 +176,7 @@ def test_terms_next_to_nothing_leave_and_come_back(data):
     thin = drift.thinned(jnp.asarray(True))
     # The constant stays however small it is.
     np.testing.assert_array_equal(np.flatnonzero(thin.kept[:, 0]), [0, 1])
-    again = thin.refilled()
+    again = thin.begun(2)
     np.testing.assert_allclose(again.terms, thin.terms, atol=1e-5)
     assert np.all(again.kept == 1.0)
     x = jnp.asarray(data.clouds[1][0])
@@ -184,8 +184,37 @@ def test_terms_next_to_nothing_leave_and_come_back(data):
     assert not np.allclose(drift(x), thin(x), rtol=1e-4)
 
 
+def test_the_network_begins_at_the_affine_function_nearest_to_the_polynomials(data):
+    """Against a least-squares line through the polynomial drift at the data, weighted as the basis is."""
+    options = PRESETS["default"].override(**GROWING)
+    drift = fresh_drift(data, 1.0, options, key=jax.random.key(1)).begun(2).at_level(2)
+    filled = jnp.cos(jnp.arange(drift.coefficients.size, dtype=float)).reshape(drift.coefficients.shape)
+    drift = eqx.tree_at(lambda g: g.coefficients, drift, filled)
+    points, weights = np.concatenate(data.clouds), np.sqrt(np.concatenate(data.weights))[:, None]
+    rows = np.column_stack([np.ones(len(points)), points])
+    values = np.asarray(jax.vmap(drift)(jnp.asarray(points, dtype=float)))
+    line = rows @ np.linalg.lstsq(weights * rows, weights * values, rcond=None)[0]
+    nearest = jax.vmap(drift.begun(3).at_level(3))(jnp.asarray(points, dtype=float))
+    # Cubes of two coordinates in float32, and the ridge of 1e-6 in the basis.
+    np.testing.assert_allclose(nearest, line, atol=2e-3 * np.abs(values).max())
+    assert int(drift.begun(3).n_terms) == 6
+
+
+def test_a_level_that_fails_is_left_and_the_next_one_tried(data, monkeypatch):
+    """Polynomials that diverge do not keep the network away; the outcome says so unless the fit is good."""
+    import itofit.solve.adversarial as module
+
+    blocks = iter([None, None, Outcome.diverged, None, None])
+    monkeypatch.setattr(module, "_fault", lambda *_: next(blocks))
+    with pytest.warns(FitWarning, match="diverged"):
+        model = tiny(n_iter=16, options=GROWING | {"eval_every": 4}).fit(data)
+    assert (model.outcome_, model.n_iter_) == (Outcome.diverged, 16)
+    assert next(blocks, "all met") == "all met"
+    assert np.all(np.isfinite(model.history_.loss))
+
+
 def test_the_sparse_pull_is_the_slope_of_its_prior(data):
-    drift = fresh_drift(data, 1.0, PRESETS["default"].override(**GROWING), key=jax.random.key(1)).refilled()
+    drift = fresh_drift(data, 1.0, PRESETS["default"].override(**GROWING), key=jax.random.key(1)).begun(2)
     drift = eqx.tree_at(
         lambda g: g.coefficients,
         drift,
@@ -199,7 +228,7 @@ def test_the_sparse_pull_is_the_slope_of_its_prior(data):
 
 def test_levels_open_in_turn(data):
     drift = fresh_drift(data, 1.0, PRESETS["default"].override(**GROWING), key=jax.random.key(1))
-    for level, (polynomial, network) in enumerate([(False, False), (False, False), (True, False), (True, True)]):
+    for level, (polynomial, network) in enumerate([(False, False), (False, False), (True, False), (False, True)]):
         pace = drift.at_level(level).pace()
         assert np.all(np.asarray(pace.coefficients[:3]) > 0.0)
         assert np.all((np.asarray(pace.coefficients[3:]) > 0.0) == polynomial)
@@ -207,8 +236,8 @@ def test_levels_open_in_turn(data):
         assert float(pace.basis) == float(pace.kept) == 0.0
 
 
-def test_a_level_takes_in_nothing_that_is_zero_and_leaves_out_what_comes_later(data):
-    """Of a drift with weights everywhere: coordinate by coordinate, affine, with polynomials, with the network."""
+def test_a_level_computes_what_it_takes_in(data):
+    """Of a drift with weights everywhere: each coordinate by itself, affine, with polynomials, with the network."""
     options = PRESETS["default"].override(**GROWING)
     fresh = fresh_drift(data, 1.0, options, key=jax.random.key(1))
     x = jnp.asarray(data.clouds[1][0])
@@ -220,8 +249,11 @@ def test_a_level_takes_in_nothing_that_is_zero_and_leaves_out_what_comes_later(d
     np.testing.assert_allclose(full.at_level(1)(x), full.speed * (W[0] + x @ W[1:3]), rtol=1e-4)
     np.testing.assert_allclose(full.at_level(2)(x), full.speed * full.features(x) @ W, rtol=1e-4)
     # The network's last layer begins at zero.
-    np.testing.assert_allclose(full.at_level(3)(x), full.at_level(2)(x), rtol=1e-4)
-    assert full.at_level(2).at_level(0).parts == 1
+    np.testing.assert_allclose(full.at_level(3)(x), full.at_level(1)(x), rtol=1e-4)
+    full = eqx.tree_at(lambda g: g.network.biases[-1], full, jnp.array([0.3, -0.2]))
+    moved = full.at_level(3)(x) - full.at_level(1)(x)
+    np.testing.assert_allclose(moved, full.speed * jnp.array([0.3, -0.2]), rtol=1e-3)
+    np.testing.assert_allclose(full.whole()(x), full.at_level(2)(x) + moved, rtol=1e-4)
     assert (int(fresh.n_terms), int(drift.n_terms), int(full.n_terms)) == (0, 4, W.size)
 
 

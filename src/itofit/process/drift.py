@@ -14,8 +14,10 @@ from itofit.process.features import AbstractFeatures, affine, joined, polynomial
 from itofit.process.monomials import Monomials
 from itofit.process.network import TanhNetwork, xavier_network
 
+# What a growing drift computes at each level.
+_PARTS = ("affine", "affine", "polynomials", "network")
 # Coefficients of an orthonormal basis can take longer strides than weights inside a network, few of them the longest.
-_STRIDES = (20.0, 10.0, 10.0)
+_STRIDES = {"affine": 20.0, "polynomials": 10.0, "network": 10.0, "all": 0.0}
 # Coefficients below this, in units of the drift's speed, count as no coefficient.
 _NEXT_TO_NOTHING = 0.01
 
@@ -32,9 +34,18 @@ class AbstractDrift(eqx.Module):
         """In how many stages the drift may grow while it is trained."""
         return 1
 
-    def at_level(self, level: int) -> "AbstractDrift":
-        """With what belongs to this stage taken in."""
+    def begun(self, level: int) -> "AbstractDrift":
+        """What this stage begins with, when this is the best of those before it."""
         del level
+        return self
+
+    def at_level(self, level: int) -> "AbstractDrift":
+        """The same weights, computing what belongs to this stage."""
+        del level
+        return self
+
+    def whole(self) -> "AbstractDrift":
+        """The same weights, computing all there is: drifts of all stages alike."""
         return self
 
     def pace(self) -> "AbstractDrift":
@@ -48,10 +59,6 @@ class AbstractDrift(eqx.Module):
     def thinned(self, now: Bool[Array, ""]) -> "AbstractDrift":
         """Without the terms that the prior has pulled to nothing, if it is time."""
         del now
-        return self
-
-    def refilled(self) -> "AbstractDrift":
-        """With every term again."""
         return self
 
     @property
@@ -92,9 +99,8 @@ class PlainNetworkDrift(AbstractDrift):
 class GrowingDrift(AbstractDrift):
     """g(x) = c (W' phi(x) + network(x)), which begins small and takes in more, level by level.
 
-    Level 0: every coordinate moves by itself, g_i = c (w_i + W_ii x_i); 1: affine; 2: with polynomials; 3: with the
-    network. What is not taken in yet is neither moved nor computed: `parts` is 0 for the affine part alone, 1 with
-    polynomials, 2 with the network.
+    Level 0: every coordinate moves by itself, g_i = c (w_i + W_ii x_i); 1: affine; 2: affine and polynomials; 3: affine
+    and the network. What a level leaves out is zero, and not computed: `parts` says what is.
 
     - `features`: phi = [1, x, products, cubes], the higher powers frozen outside a box.
     - `coefficients`: what is trained, in a basis B in which B' phi is orthonormal over the data and whose first 1 + D
@@ -108,13 +114,14 @@ class GrowingDrift(AbstractDrift):
     kept: Float[Array, "n_features n_dims"]
     network: TanhNetwork
     speed: float = eqx.field(static=True)
-    parts: int = eqx.field(static=True, default=0)
+    parts: str = eqx.field(static=True, default="affine")
 
     def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_dims"]:
-        if self.parts == 0:
-            return self.speed * (self.terms[0] + x @ self.terms[1 : 1 + len(x)])
-        polynomial = self.features(x) @ self.terms
-        return self.speed * (polynomial if self.parts == 1 else polynomial + self.network(x))
+        if self.parts in ("affine", "network"):
+            value = self.terms[0] + x @ self.terms[1 : 1 + len(x)]
+        else:
+            value = self.features(x) @ self.terms
+        return self.speed * (value + self.network(x) if self.parts in ("network", "all") else value)
 
     @property
     def terms(self) -> Float[Array, "n_features n_dims"]:
@@ -123,26 +130,39 @@ class GrowingDrift(AbstractDrift):
 
     @property
     def n_levels(self) -> int:
-        """Coordinate by coordinate, affine, polynomial, and with the network."""
-        return 4
+        """Coordinate by coordinate, affine, with polynomials, with the network instead."""
+        return len(_PARTS)
+
+    def begun(self, level: int) -> "GrowingDrift":
+        """With every term again, those that had left at zero; the network begins at the affine function nearest to it.
+
+        Nearest in the mean square over the data, where the basis is orthonormal: the polynomials' share is left out.
+        """
+        coefficients = jnp.linalg.inv(self.basis) @ self.terms
+        if _PARTS[level] == "network":
+            coefficients = jnp.where(self._is_affine[:, None], coefficients, 0.0)
+        return eqx.tree_at(lambda g: (g.coefficients, g.kept), self, (coefficients, jnp.ones_like(self.kept)))
 
     def at_level(self, level: int) -> "GrowingDrift":
-        """The same function, if what it takes in is zero so far."""
-        return dataclasses.replace(self, parts=max(level - 1, self.parts))
+        """Computing what the level takes in."""
+        return dataclasses.replace(self, parts=_PARTS[level])
+
+    def whole(self) -> "GrowingDrift":
+        """Computing polynomials and network, one of which is zero."""
+        return dataclasses.replace(self, parts="all")
 
     def pace(self) -> "GrowingDrift":
         """Coefficients take longer strides than the network's weights."""
-        row = jnp.arange(len(self.coefficients))
-        affine = row <= self.coefficients.shape[1]
         still = jax.tree.map(lambda leaf: 0.0, eqx.filter(self, eqx.is_inexact_array))
-        network = jax.tree.map(lambda leaf: 1.0 if self.parts == 2 else 0.0, still.network)
-        stride = jnp.where(affine | (self.parts > 0), _STRIDES[self.parts], 0.0)[:, None]
+        network = jax.tree.map(lambda leaf: 1.0 if self.parts == "network" else 0.0, still.network)
+        moving = self._is_affine | (self.parts == "polynomials")
+        stride = jnp.where(moving, _STRIDES[self.parts], 0.0)[:, None]
         return eqx.tree_at(lambda g: (g.coefficients, g.network), still, (stride, network))
 
     def sparse_pull(self) -> "GrowingDrift":
         """Of sum log(1 + (W / s)^2) over all terms but the constant: heavy-tailed, so that large terms feel little."""
         nothing = jax.tree.map(jnp.zeros_like, eqx.filter(self, eqx.is_inexact_array))
-        if self.parts == 2:  # the network would take over what leaves
+        if self.parts == "network":  # it would take over what leaves
             return nothing
         W = self.terms.at[0].set(0.0)
         pull = self.basis.T @ (self.kept * 2.0 * W / (W**2 + _NEXT_TO_NOTHING**2))
@@ -150,21 +170,20 @@ class GrowingDrift(AbstractDrift):
 
     def thinned(self, now: Bool[Array, ""]) -> "GrowingDrift":
         """Without the terms below the prior's scale; the constant stays."""
-        if self.parts == 2:
+        if self.parts == "network":
             return self
         large = jnp.abs(self.terms) > _NEXT_TO_NOTHING
         kept = self.kept * jnp.where(now, large.at[0].set(True).astype(self.kept.dtype), 1.0)
         return eqx.tree_at(lambda g: g.kept, self, kept)
 
-    def refilled(self) -> "GrowingDrift":
-        """With every term again, those that had left at zero."""
-        inverse = jnp.linalg.inv(self.basis)
-        return eqx.tree_at(lambda g: (g.coefficients, g.kept), self, (inverse @ self.terms, jnp.ones_like(self.kept)))
-
     @property
     def n_terms(self) -> Int[Array, ""]:
         """Those that are not zero."""
         return jnp.sum(self.terms != 0.0)
+
+    @property
+    def _is_affine(self) -> Bool[Array, " n_features"]:
+        return jnp.arange(len(self.coefficients)) <= self.coefficients.shape[1]
 
     @classmethod
     def create(
@@ -186,7 +205,8 @@ class GrowingDrift(AbstractDrift):
         gram = (phi * weights[:, None]).T @ phi / np.sum(weights)
         factor = np.linalg.cholesky(gram + 1e-6 * np.diag(np.diag(gram)))
         network = xavier_network([n_dims, *[width] * depth, n_dims], key=key, last_gain=0.0)
-        basis = jnp.asarray(np.linalg.inv(factor).T, dtype=float)
+        # Triangular to the last bit: affine functions have no polynomial terms, which are counted.
+        basis = jnp.asarray(np.triu(np.linalg.inv(factor).T), dtype=float)
         nothing, alone = jnp.zeros((phi.shape[1], n_dims)), jnp.eye(phi.shape[1], n_dims, k=-1).at[0].set(1.0)
         return cls(dictionary.features, basis, nothing, alone, network, float(speed))
 
@@ -205,9 +225,17 @@ class CorrectedDrift(AbstractDrift):
         """Those of the correction."""
         return self.correction.n_levels
 
+    def begun(self, level: int) -> "CorrectedDrift":
+        """With the correction of that stage."""
+        return CorrectedDrift(self.base, self.correction.begun(level))
+
     def at_level(self, level: int) -> "CorrectedDrift":
-        """With the correction grown."""
+        """With the correction at that stage."""
         return CorrectedDrift(self.base, self.correction.at_level(level))
+
+    def whole(self) -> "CorrectedDrift":
+        """With the whole correction."""
+        return CorrectedDrift(self.base, self.correction.whole())
 
     def pace(self) -> "CorrectedDrift":
         """The correction's; the base stays."""
@@ -222,10 +250,6 @@ class CorrectedDrift(AbstractDrift):
     def thinned(self, now: Bool[Array, ""]) -> "CorrectedDrift":
         """With the correction thinned."""
         return CorrectedDrift(self.base, self.correction.thinned(now))
-
-    def refilled(self) -> "CorrectedDrift":
-        """With the correction refilled."""
-        return CorrectedDrift(self.base, self.correction.refilled())
 
     @property
     def n_terms(self) -> Int[Array, ""]:

@@ -57,8 +57,8 @@ class Players(eqx.Module):
 class Run(eqx.Module):
     """Everything a run has done so far; arrays of fixed shape, so it can be saved and loaded leaf by leaf.
 
-    `bar` is what the criterion was when the present level of a growing drift began; a run that is not `active` is at
-    rest: growing brought nothing, before the budget of the batch was spent.
+    `bar` is what the present level of a growing drift has to beat: the best criterion before it. A run that is not
+    `active` is at rest: growing brought nothing, before the budget of the batch was spent, or this level has failed.
     """
 
     players: Players
@@ -216,7 +216,7 @@ def first_run(
     n_evals, value = _n_evals(options, drift.n_levels), _evaluate(criterion, drift)
     return Run(
         players=players,
-        best=drift,
+        best=drift.whole(),
         best_criterion=value,
         best_iter=jnp.zeros((), int),
         n_done=jnp.zeros((), int),
@@ -274,7 +274,8 @@ def advance(game: Game, criterion: Criterion, optimisers: Optimisers, run: Run, 
         sparsity = jnp.where((within >= begin) & (within < end), game.share, 0.0)
         factor, k = rate_at(i, options, n_levels) * run.active, jax.random.fold_in(key, i)
         players, residuals, reach = iterate(game, optimisers, players, k, factor, sparsity)
-        return eqx.filter(players, eqx.is_array), log.at[i].set(residuals), jnp.maximum(farthest, reach)
+        log = log.at[i].set(jnp.where(run.active, residuals, log[i - 1]))
+        return eqx.filter(players, eqx.is_array), log, jnp.maximum(farthest, reach)
 
     before, done = eqx.filter(run.players, eqx.is_array), run.n_done + n
     dynamic, log, reach = jax.lax.fori_loop(run.n_done, done, body, (before, run.residuals, jnp.zeros(())))
@@ -286,21 +287,22 @@ def advance(game: Game, criterion: Criterion, optimisers: Optimisers, run: Run, 
     at = _evaluation(done, options, n_levels)
     after = Run(
         players=players,
-        best=_select(keep, players.average, run.best),
+        best=_select(keep, players.average.whole(), run.best),
         best_criterion=jnp.where(keep, lowest, run.best_criterion),
         best_iter=jnp.where(keep & _clearly_better(value, run.best_criterion), done, run.best_iter),
         n_done=done,
         bar=run.bar,
         active=run.active,
         residuals=log,
-        criterion=run.criterion.at[at].set(value),
+        criterion=run.criterion.at[at].set(jnp.where(run.active, value, run.best_criterion)),
         slope=run.slope.at[at].set(players.adversary.slope(game)),
     )
     # The box of the affine terms is infinite by design; a weight that runs away shows in the points it moves.
     weights = jax.tree.leaves(eqx.filter((players.drift, players.adversary), eqx.is_inexact_array))
     sound = ~jnp.any(jnp.stack([jnp.any(jnp.isnan(w)) for w in weights]))
     new = (jnp.arange(len(log)) >= run.n_done) & (jnp.arange(len(log)) < done)
-    return after, reach, sound & ~jnp.any(new[:, None] & ~jnp.isfinite(log))
+    sound = sound & ~jnp.any(new[:, None] & ~jnp.isfinite(log))
+    return after, jnp.where(run.active, reach, 0.0), sound | ~run.active
 
 
 @eqx.filter_jit
@@ -350,13 +352,9 @@ def _train(batch: _Batch, optimisers, limit, listeners, checkpoint) -> list[Fit]
             candidate, reach, finite = _advance_all(batch, optimisers, jnp.asarray(n))
             found = [_fault(float(r), bool(f), limit) for r, f in zip(reach, finite, strict=True)]
             run = _grown(_without_faults(batch.run, candidate, found), batch)
-            if _level(batch.n_done, options, batch.n_levels) > 0:
-                # Where the fit is good already, a fault on growing only means that growing did not pay.
-                good = run.best_criterion <= batch.criterion.enough
-                found = [None if fine else fault for fault, fine in zip(found, good, strict=True)]
             faults = [old or new for old, new in zip(faults, found, strict=True)]
             batch = batch._replace(run=_at_level(run, options))
-            if all(faults):
+            if any(found) and _finished(batch):
                 break
             progress = _progress(batch, time.perf_counter() - began, n_before)
             for listener in listeners:
@@ -368,13 +366,13 @@ def _train(batch: _Batch, optimisers, limit, listeners, checkpoint) -> list[Fit]
         if checkpoint is not None:
             checkpoint.save(batch.run, force=True)
     seconds = time.perf_counter() - began
-    return [_fit_of(batch, m, outcome or faults[m] or _ending(batch, m), seconds) for m in range(len(faults))]
+    return [_fit_of(batch, m, outcome or _ending(batch, m, faults[m]), seconds) for m in range(len(faults))]
 
 
 def _fit_of(batch: _Batch, m: int, outcome: Outcome, seconds: float) -> Fit:
     game, run = (jax.tree.map(lambda leaf: leaf[m] if eqx.is_array(leaf) else leaf, t) for t in (batch.game, batch.run))
     return Fit(
-        process=game.process(run.best.at_level(run.best.n_levels - 1)),
+        process=game.process(run.best),
         outcome=outcome,
         history=_history(run, game.options),
         n_iter=int(run.n_done),
@@ -400,26 +398,31 @@ def _grown(run: Run, batch: _Batch) -> Run:
         return run
     active = run.active
     if options.gain is not None:
-        gained, amiss = run.best_criterion < run.bar, run.best_criterion > criterion.enough
-        active = active & (gained | amiss) & (run.best_criterion > criterion.price(options.gain))
-    refilled = eqx.filter_vmap(lambda drift: drift.refilled())(run.best)
-    refilled = jax.tree.map(lambda a, b: _where(active, a, b), refilled, run.best)
+        gained, room = run.best_criterion < run.bar, run.best_criterion > criterion.price(options.gain)
+        active = (gained & room) | _wanting(run, batch)
+    level = _level(done, options, n_levels)
+    begun = eqx.filter_vmap(lambda drift: drift.begun(level))(run.best)
+    dropped = eqx.filter_vmap(lambda old, new: old.n_terms - new.n_terms)(run.best, begun)
+    bar = run.best_criterion + criterion.price_of_terms(dropped)
     memory = jax.tree.map(jnp.zeros_like, run.players.memory)
-    players = Players(refilled, refilled, run.players.adversary, memory)
-    return eqx.tree_at(lambda r: (r.players, r.bar, r.active), run, (players, run.best_criterion, active))
+    players = Players(begun, begun, run.players.adversary, memory)
+    return eqx.tree_at(lambda r: (r.players, r.bar, r.active), run, (players, bar, active))
+
+
+def _wanting(run: Run, batch: _Batch) -> Bool[Array, " n_members"]:
+    """Which members do not explain the snapshots yet, and could win the price of growing."""
+    price = batch.criterion.price(batch.game.options.gain or 0.0)
+    return (run.best_criterion > batch.criterion.enough) & (run.best_criterion > price)
 
 
 def _at_level(run: Run, options: AdversarialOptions) -> Run:
-    """The run with its drifts at the level its iterations have come to; members that rest are unchanged functions."""
+    """The run with its players at the level its iterations have come to; the best drift is kept whole."""
     level = _level(int(run.n_done[0]), options, run.best.n_levels)
-    if level == 0:
-        return run
-    raised = eqx.filter_vmap(lambda drift: drift.at_level(level))
-    drift, average, best = (raised(g) for g in (run.players.drift, run.players.average, run.best))
+    set_to = eqx.filter_vmap(lambda drift: drift.at_level(level))
+    drift, average = set_to(run.players.drift), set_to(run.players.average)
     empty = optimisers_for(options).drift.init(eqx.filter(drift, eqx.is_inexact_array))
     memory = jax.tree.unflatten(jax.tree.structure(empty), jax.tree.leaves(run.players.memory))
-    players = Players(drift, average, run.players.adversary, memory)
-    return eqx.tree_at(lambda r: (r.players, r.best), run, (players, best))
+    return eqx.tree_at(lambda r: r.players, run, Players(drift, average, run.players.adversary, memory))
 
 
 def _level(done: int, options: AdversarialOptions, n_levels: int) -> int:
@@ -438,16 +441,22 @@ def _without_faults(old: Run, new: Run, found: Sequence[Outcome | None]) -> Run:
 
 def _finished(batch: _Batch) -> bool:
     run, options = batch.run, batch.game.options
-    if batch.n_done >= options.n_iter or not bool(jnp.any(run.active)):
+    level = _level(batch.n_done, options, batch.n_levels)
+    # Where a level has failed the next one may not.
+    waiting = _wanting(run, batch) & (0 < level < batch.n_levels - 1)
+    if batch.n_done >= options.n_iter or not bool(jnp.any(run.active | waiting)):
         return True
     waited = bool(jnp.all(run.n_done - run.best_iter >= options.patience))
     return batch.n_levels == 1 and waited
 
 
-def _ending(batch: _Batch, m: int) -> Outcome:
-    run, options = batch.run, batch.game.options
-    rested = batch.n_levels == 1 and int(run.n_done[m] - run.best_iter[m]) >= options.patience
+def _ending(batch: _Batch, m: int, fault: Outcome | None) -> Outcome:
+    """Where a fit is good, a fault on growing only means that growing did not pay."""
+    run, options, growing = batch.run, batch.game.options, batch.n_levels > 1
     good = float(run.best_criterion[m]) <= batch.criterion.enough
+    if fault is not None and not (growing and good):
+        return fault
+    rested = not growing and int(run.n_done[m] - run.best_iter[m]) >= options.patience
     return Outcome.converged if rested or good else Outcome.budget
 
 

@@ -48,7 +48,7 @@ class HeldOutCriterion(eqx.Module):
         del gain
         return 0.0
 
-    def price_of_terms(self, n: Int[Array, ""]) -> Float[Array, ""]:
+    def price_of_terms(self, n: Int[Array, "*members"]) -> Float[Array, "*members"]:
         """What so many terms fewer may cost: here nothing."""
         return 0.0 * n
 
@@ -120,7 +120,7 @@ class ChiSquared(eqx.Module):
         """What a richer drift must win: `gain` units of chi-squared for each coordinate."""
         return gain * self.families[0].centre.shape[-1] / self.n_residuals
 
-    def price_of_terms(self, n: Int[Array, ""]) -> Float[Array, ""]:
+    def price_of_terms(self, n: Int[Array, "*members"]) -> Float[Array, "*members"]:
         """What so many terms fewer may cost: two units of chi-squared each, as in Akaike's criterion."""
         return 2.0 * n / self.n_residuals
 

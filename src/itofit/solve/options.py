@@ -30,8 +30,8 @@ class AdversarialOptions:
       exactly and drawn anew every iteration; `network`: a spectral-norm network trained by ascent, as in the paper.
     - `rule`: of the quadrature in time: `trapezoid` as printed, or `chain`: the same nodes and weights with the drift
       that carried the chain, which is exact to second order for the chain itself.
-    - `drift_form`: `growing` begins with each coordinate by itself and takes in all affine terms, polynomials and a
-      network, for as long as that pays; `skip` is a network with an affine skip, `plain` the paper's network.
+    - `drift_form`: `growing` begins with each coordinate by itself and takes in all affine terms, then polynomials or a
+      network in their place, for as long as that pays; `skip` is a network with an affine skip, `plain` the paper's.
     - `gain`: what a growing drift took in stays if chi-squared fell by this much for each coordinate; None keeps all.
     - `n_nodes`: random quadrature nodes for each probe, or None for every step of the mesh.
     - `n_sketch`: random directions for the trace in the generator, or None for all of them.
