@@ -3,6 +3,7 @@
     python -m experiments.table1 --system syn1 --dim 2 --method moments --seeds 5 --json out.json
     python -m experiments.table1 --all --json out.json
     python -m experiments.table1 --print out.json
+    python -m experiments.table1 --print out.json --metric population --against moments
     python -m experiments.table1 --all --method adversarial --seeds 3 --runs fits --fit-only
 
 A run is resumable fit by fit: the file is replaced as a whole after every fit, and a fit that is complete in it is

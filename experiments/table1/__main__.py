@@ -27,6 +27,7 @@ from experiments.table1.records import (
 from experiments.table1.report import table
 from experiments.table1.runs import Made, keep, kept
 from experiments.table1.scoring import METRICS, READINGS, Case, Sizes, test_times
+from experiments.table1.summary import summary
 from itofit import FitWarning, InputError, KnownSystem, known_system
 from itofit.face import Face, device_named
 from itofit.solve.options import PRESETS
@@ -165,8 +166,11 @@ def main(argv: Sequence[str] | None = None, sizes: Sizes | None = None) -> int:
     parser = _parser()
     args = parser.parse_args(argv)
     if args.print is not None:
-        print(table(_read(parser, args.print)))
+        records = _read(parser, args.print)
+        print(table(records) if args.metric is None else summary(records, args.metric, args.against))
         return 0
+    if args.metric is not None:
+        parser.error("--metric shows a finished file: give it with --print (--metrics chooses what is scored)")
     plan = _plan(parser, args, sizes or Sizes())
     if args.json is not None and not args.json.parent.is_dir():
         parser.error(f"no folder {args.json.parent} to write {args.json.name} into")
@@ -231,6 +235,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fit-only", action="store_true", help="fill --runs and score nothing")
     parser.add_argument("--json", type=Path, help="the file of records, continued where it exists")
     parser.add_argument("--print", type=Path, metavar="JSON", help="only print the table of a finished file")
+    parser.add_argument("--metric", choices=METRICS, help="with --print: this one, methods side by side, in Markdown")
+    parser.add_argument("--against", choices=[*METHODS, *TOGETHER], help="with --metric: differences to this method")
     return parser
 
 

@@ -221,6 +221,21 @@ def record(method, seed, metric, value, **more):
     return {**cell, "method": method, "seed": seed, "metric": metric, "value": value, "excess": excess, **about, **more}
 
 
+def test_the_summary_puts_methods_side_by_side(tmp_path, capsys):
+    """By hand: means 1.02 and 2.5 over two seeds; differences 1.0 and 1.96 have mean 1.48 and standard error 0.48."""
+    values = {"moments": (1.00, 1.04), "persistence": (2.0, 3.0), "midpoint": (2.0, None)}
+    records = [record(m, seed, "W1", value) for m, pair in values.items() for seed, value in enumerate(pair)]
+    (tmp_path / "out.json").write_text(json.dumps(records))
+    show = ("--print", tmp_path / "out.json", "--metric", "W1")
+    assert call(*show) == 0
+    head, _, row = capsys.readouterr().out.splitlines()
+    assert head == "| system | D | step | paper | floor | moments | persistence | midpoint |"
+    assert row == "| syn1 | 2 | x50 | 0.05 | 1.000 ± 0.100 | 1.020* | 2.500 | none |"
+    assert call(*show, "--against", "moments") == 0
+    row = capsys.readouterr().out.splitlines()[-1]
+    assert row == "| syn1 | 2 | x50 | 0.05 | 1.000 ± 0.100 | +1.480 ± 0.480 | +1.000 |"
+
+
 def test_the_table_gives_verdicts_and_ratios(tmp_path, capsys):
     values = {"moments": (1.00, 1.04), "oracle": (1.029, 1.029), "persistence": (4.0, 4.0), "midpoint": (2.0, None)}
     records = [
