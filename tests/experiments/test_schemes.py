@@ -129,7 +129,6 @@ def test_sampled_residuals_of_the_chain_rule_vanish_up_to_degree_2():
 
 
 def test_a_step_of_shark_is_its_formula(syn1):
-    pytest.importorskip("diffrax")
     x, w, area, h = jnp.array([0.5, -1.0]), jnp.array([0.1, -0.2]), jnp.array([0.02, 0.03]), jnp.array(0.05)
     first = syn1.process.drift(x + area)
     second = syn1.process.drift(x + h * first * 5 / 6 + w * 5 / 6 + area)
@@ -138,7 +137,6 @@ def test_a_step_of_shark_is_its_formula(syn1):
 
 
 def test_shark_agrees_with_heun(syn1):
-    pytest.importorskip("diffrax")
     steps = jnp.full(10, 0.02)
     k0, k1 = jax.random.split(jax.random.key(0))
     start = syn1.sample_initial(2000, k0)
