@@ -115,8 +115,9 @@ def measure_ours(case: Case, iterations: int, give_up: float) -> dict[str, Any]:
     from itofit.process import rescaled
     from itofit.simulate import known_system
     from itofit.snapshots.scaling import Scaling
-    from itofit.solve.adversarial import Member, iterate, optimisers_for, prepared
+    from itofit.solve.adversarial import Member, iterate, prepared
     from itofit.solve.options import PRESETS
+    from itofit.solve.run import optimisers_for
 
     snapshots, mesh = observe(case)
     preset, changes = OURS[case.method]

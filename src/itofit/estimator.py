@@ -23,7 +23,7 @@ from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.snapshots.scaling import Scaling
 from itofit.snapshots.split import split_rows
-from itofit.solve.adversarial import Member, fit_members, fresh_drift, stacked
+from itofit.solve.adversarial import Member, fit_members, fresh_drift
 from itofit.solve.checkpoint import Checkpoint, fill_tree, fingerprint, named_arrays
 from itofit.solve.dictionaries import library_for
 from itofit.solve.evidence import Evidence, GaussNewtonHistory, MomentsFit
@@ -31,6 +31,7 @@ from itofit.solve.listeners import Listener, MetricLog, ProgressBar
 from itofit.solve.moments import fit_moments
 from itofit.solve.options import PRESETS, AdversarialOptions, MomentsOptions
 from itofit.solve.outcome import Fit, History, Outcome
+from itofit.solve.run import stacked
 from itofit.solve.step_size import TOLERANCE, checked_step, first_step
 
 SOLVERS = ("auto", "moments", "adversarial")

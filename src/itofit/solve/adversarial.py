@@ -5,7 +5,6 @@ A run is a `Run`: a value that holds everything the next iteration needs. The ra
 are one batch: every array of their runs has a leading axis of members.
 """
 
-import functools
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,7 +13,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from itofit.errors import InputError
@@ -29,55 +27,25 @@ from itofit.solve.checkpoint import Checkpoint
 from itofit.solve.criterion import ChiSquared, HeldOutCriterion
 from itofit.solve.dictionaries import box_of
 from itofit.solve.game import Game, drift_gradient
+from itofit.solve.levels import at_present_level, grown, wanting, worth_keeping
 from itofit.solve.listeners import Listener, Progress
 from itofit.solve.options import AdversarialOptions
 from itofit.solve.outcome import Fit, History, Outcome
+from itofit.solve.run import (
+    Adversary,
+    Batch,
+    Criterion,
+    Optimisers,
+    Players,
+    Run,
+    optimisers_for,
+    select,
+    stacked,
+)
+from itofit.solve.schedule import level_at, level_length, n_readings, next_block, rate_at, reading_at, thinning
 
 # A simulated point this many times further out than any datum means that the run has diverged.
 _TOO_FAR = 1000.0
-# The state that is kept is the latest whose criterion is within this factor of the best: near the optimum the
-# criterion is flat within its own sampling noise, while the average goes on improving as the rate decays.
-_AS_GOOD = 1.05
-# Within each level of a growing drift: from here to there a sparse prior pulls, then terms next to nothing leave.
-_THINNING = (0.4, 0.6)
-
-Criterion = HeldOutCriterion | ChiSquared
-Adversary = NetworkAdversary | RidgeAdversary
-
-
-class Players(eqx.Module):
-    """The two sides of the game and the drift's optimiser's memory."""
-
-    drift: AbstractDrift
-    average: AbstractDrift
-    adversary: Adversary
-    memory: optax.OptState
-
-
-class Run(eqx.Module):
-    """Everything a run has done so far; arrays of fixed shape, so it can be saved and loaded leaf by leaf.
-
-    `bar` is what the present level of a growing drift has to beat: the best criterion before it. A run that is not
-    `active` is at rest: growing brought nothing, before the budget of the batch was spent, or this level has failed.
-    """
-
-    players: Players
-    best: AbstractDrift
-    best_criterion: Float[Array, ""]
-    best_iter: Int[Array, ""]
-    n_done: Int[Array, ""]
-    bar: Float[Array, ""]
-    active: Bool[Array, ""]
-    residuals: Float[Array, "n_iter n_targets"]
-    criterion: Float[Array, " n_evals"]
-    slope: Float[Array, " n_evals"]
-
-
-class Optimisers(eqx.Module):
-    """Adam for both sides; the drift's steps are scaled by `rate_at` and by its own pace."""
-
-    drift: optax.GradientTransformation = eqx.field(static=True)
-    probes: optax.GradientTransformation = eqx.field(static=True)
 
 
 class Member(NamedTuple):
@@ -88,13 +56,6 @@ class Member(NamedTuple):
     diffusion: AbstractDiffusion
     key: PRNGKeyArray
     drift: AbstractDrift | None = None
-
-
-@functools.cache
-def optimisers_for(options: AdversarialOptions) -> Optimisers:
-    """The optimisers these options ask for; cached, so that a second fit of the same kind compiles nothing."""
-    b1, b2 = options.betas
-    return Optimisers(optax.adam(options.drift_rate, b1, b2), optax.adam(options.probe_rate, b1, b2))
 
 
 def fit_adversarial(
@@ -145,9 +106,9 @@ def fit_members(
             fits |= dict(zip(rows, found, strict=True))
         return [fits[i] for i in range(len(members))]
     parts = [prepared(member, mesh, options) for member in members]
-    batch = _Batch(*(stacked(part) for part in zip(*parts, strict=True)))
+    batch = Batch(*(stacked(part) for part in zip(*parts, strict=True)))
     if checkpoint is not None:
-        batch = batch._replace(run=_at_level(checkpoint.restore(batch.run), options))
+        batch = batch._replace(run=at_present_level(checkpoint.restore(batch.run), options))
     reach = max(float(np.max(np.abs(x))) for member in members for x in member.training.clouds)
     return _train(batch, optimisers_for(options), _TOO_FAR * reach, listeners, checkpoint)
 
@@ -156,23 +117,6 @@ def _shape(drift: AbstractDrift | None) -> Any:
     """What must agree for drifts to be stacked."""
     dynamic, static = eqx.partition(drift, eqx.is_array)
     return jax.tree.structure(static), tuple(leaf.shape for leaf in jax.tree.leaves(dynamic))
-
-
-class _Batch(NamedTuple):
-    """What `advance` takes, every array with a leading axis of members."""
-
-    game: Game
-    criterion: Criterion
-    run: Run
-    key: PRNGKeyArray
-
-    @property
-    def n_levels(self) -> int:
-        return self.run.players.drift.n_levels
-
-    @property
-    def n_done(self) -> int:
-        return int(self.run.n_done[0])
 
 
 def prepared(member: Member, mesh: Mesh, options: AdversarialOptions) -> tuple[Game, Criterion, Run, PRNGKeyArray]:
@@ -213,7 +157,7 @@ def first_run(
     """A run before its first iteration."""
     options = game.options
     players = Players(drift, drift, adversary, optimisers.drift.init(eqx.filter(drift, eqx.is_inexact_array)))
-    n_evals, value = _n_evals(options, drift.n_levels), _evaluate(criterion, drift)
+    n_evals, value = n_readings(options, drift.n_levels), _evaluate(criterion, drift)
     return Run(
         players=players,
         best=drift.whole(),
@@ -269,7 +213,7 @@ def advance(game: Game, criterion: Criterion, optimisers: Optimisers, run: Run, 
 
     def body(i, carry):
         dynamic, log, farthest = carry
-        within = i % _level_length(options, n_levels)
+        within = i % level_length(options, n_levels)
         players = _thinned(eqx.combine(dynamic, static), within == end)
         sparsity = jnp.where((within >= begin) & (within < end), game.share, 0.0)
         factor, k = rate_at(i, options, n_levels) * run.active, jax.random.fold_in(key, i)
@@ -279,15 +223,15 @@ def advance(game: Game, criterion: Criterion, optimisers: Optimisers, run: Run, 
 
     before, done = eqx.filter(run.players, eqx.is_array), run.n_done + n
     dynamic, log, reach = jax.lax.fori_loop(run.n_done, done, body, (before, run.residuals, jnp.zeros(())))
-    players = eqx.combine(_select(run.active, dynamic, before), static)
+    players = eqx.combine(select(run.active, dynamic, before), static)
     value = criterion(players.average)
-    keep = _worth_keeping(value, players.average, run, criterion, options)
+    keep = worth_keeping(value, players.average, run, criterion, options)
     # A level is weighed against the drift that is kept, a plain run against the lowest value it has seen.
     lowest = value if n_levels > 1 else jnp.minimum(value, run.best_criterion)
-    at = _evaluation(done, options, n_levels)
+    at = reading_at(done, options, n_levels)
     after = Run(
         players=players,
-        best=_select(keep, players.average.whole(), run.best),
+        best=select(keep, players.average.whole(), run.best),
         best_criterion=jnp.where(keep, lowest, run.best_criterion),
         best_iter=jnp.where(keep & _clearly_better(value, run.best_criterion), done, run.best_iter),
         n_done=done,
@@ -306,7 +250,7 @@ def advance(game: Game, criterion: Criterion, optimisers: Optimisers, run: Run, 
 
 
 @eqx.filter_jit
-def _advance_all(batch: _Batch, optimisers: Optimisers, n: Int[Array, ""]):
+def _advance_all(batch: Batch, optimisers: Optimisers, n: Int[Array, ""]):
     """`advance` for every member at once; a single one without a batch axis, which a CPU does not thread well."""
     game, criterion, run, key = batch
     if len(run.n_done) == 1:
@@ -317,24 +261,10 @@ def _advance_all(batch: _Batch, optimisers: Optimisers, n: Int[Array, ""]):
     return eqx.filter_vmap(member)(game, criterion, run, key)
 
 
-def rate_at(i: Int[Array, ""], options: AdversarialOptions, n_levels: int) -> Float[Array, ""] | float:
-    """The drift's rate at iteration i, relative to its first: a cosine over each level."""
-    if not options.cosine_decay:
-        return 1.0
-    length = _level_length(options, n_levels)
-    return 0.5 * (1.0 + jnp.cos(jnp.pi * (i % length) / length))
-
-
-def thinning(options: AdversarialOptions, n_levels: int) -> tuple[int, int]:
-    """The iterations of a level between which the sparse prior pulls."""
-    begin, end = (int(part * _level_length(options, n_levels)) for part in _THINNING)
-    return begin, end
-
-
 def _thinned(players: Players, now: Bool[Array, ""]) -> Players:
     """The drift without the terms that have gone; its average begins anew there."""
     drift = players.drift.thinned(now)
-    return eqx.tree_at(lambda p: (p.drift, p.average), players, (drift, _select(now, drift, players.average)))
+    return eqx.tree_at(lambda p: (p.drift, p.average), players, (drift, select(now, drift, players.average)))
 
 
 @eqx.filter_jit
@@ -342,18 +272,18 @@ def _evaluate(criterion: Criterion, drift: AbstractDrift) -> Float[Array, ""]:
     return criterion(drift)
 
 
-def _train(batch: _Batch, optimisers, limit, listeners, checkpoint) -> list[Fit]:
+def _train(batch: Batch, optimisers, limit, listeners, checkpoint) -> list[Fit]:
     options, began = batch.game.options, time.perf_counter()
     n_before, faults = batch.n_done, [None] * len(batch.run.n_done)
     outcome = None
     try:
         while not _finished(batch):
-            n = _next_block(batch.n_done, options, batch.n_levels)
+            n = next_block(batch.n_done, options, batch.n_levels)
             candidate, reach, finite = _advance_all(batch, optimisers, jnp.asarray(n))
             found = [_fault(float(r), bool(f), limit) for r, f in zip(reach, finite, strict=True)]
-            run = _grown(_without_faults(batch.run, candidate, found), batch)
+            run = grown(_without_faults(batch.run, candidate, found), batch)
             faults = [old or new for old, new in zip(faults, found, strict=True)]
-            batch = batch._replace(run=_at_level(run, options))
+            batch = batch._replace(run=at_present_level(run, options))
             if any(found) and _finished(batch):
                 break
             progress = _progress(batch, time.perf_counter() - began, n_before)
@@ -369,7 +299,7 @@ def _train(batch: _Batch, optimisers, limit, listeners, checkpoint) -> list[Fit]
     return [_fit_of(batch, m, outcome or _ending(batch, m, faults[m]), seconds) for m in range(len(faults))]
 
 
-def _fit_of(batch: _Batch, m: int, outcome: Outcome, seconds: float) -> Fit:
+def _fit_of(batch: Batch, m: int, outcome: Outcome, seconds: float) -> Fit:
     game, run = (jax.tree.map(lambda leaf: leaf[m] if eqx.is_array(leaf) else leaf, t) for t in (batch.game, batch.run))
     return Fit(
         process=game.process(run.best),
@@ -379,54 +309,6 @@ def _fit_of(batch: _Batch, m: int, outcome: Outcome, seconds: float) -> Fit:
         best_iter=int(run.best_iter),
         seconds=seconds,
     )
-
-
-def _worth_keeping(value, drift: AbstractDrift, run: Run, criterion: Criterion, options) -> Bool[Array, ""]:
-    """As good as the best so far, given its terms; and, if it grows, enough better than before this level."""
-    fewer = run.best.n_terms - drift.n_terms
-    as_good = value < _AS_GOOD * run.best_criterion + criterion.price_of_terms(fewer)
-    if run.best.n_levels == 1 or options.gain is None:
-        return run.active & as_good
-    return run.active & as_good & (value < run.bar - criterion.price(options.gain))
-
-
-def _grown(run: Run, batch: _Batch) -> Run:
-    """At the end of a level the best drift so far grows, unless growing has brought nothing and nothing is amiss."""
-    options, n_levels, criterion = batch.game.options, batch.n_levels, batch.criterion
-    done = int(run.n_done[0])
-    if n_levels == 1 or done % _level_length(options, n_levels) or done == options.n_iter:
-        return run
-    active = run.active
-    if options.gain is not None:
-        gained, room = run.best_criterion < run.bar, run.best_criterion > criterion.price(options.gain)
-        active = (gained & room) | _wanting(run, batch)
-    level = _level(done, options, n_levels)
-    begun = eqx.filter_vmap(lambda drift: drift.begun(level))(run.best)
-    dropped = eqx.filter_vmap(lambda old, new: old.n_terms - new.n_terms)(run.best, begun)
-    bar = run.best_criterion + criterion.price_of_terms(dropped)
-    memory = jax.tree.map(jnp.zeros_like, run.players.memory)
-    players = Players(begun, begun, run.players.adversary, memory)
-    return eqx.tree_at(lambda r: (r.players, r.bar, r.active), run, (players, bar, active))
-
-
-def _wanting(run: Run, batch: _Batch) -> Bool[Array, " n_members"]:
-    """Which members do not explain the snapshots yet, and could win the price of growing."""
-    price = batch.criterion.price(batch.game.options.gain or 0.0)
-    return (run.best_criterion > batch.criterion.enough) & (run.best_criterion > price)
-
-
-def _at_level(run: Run, options: AdversarialOptions) -> Run:
-    """The run with its players at the level its iterations have come to; the best drift is kept whole."""
-    level = _level(int(run.n_done[0]), options, run.best.n_levels)
-    set_to = eqx.filter_vmap(lambda drift: drift.at_level(level))
-    drift, average = set_to(run.players.drift), set_to(run.players.average)
-    empty = optimisers_for(options).drift.init(eqx.filter(drift, eqx.is_inexact_array))
-    memory = jax.tree.unflatten(jax.tree.structure(empty), jax.tree.leaves(run.players.memory))
-    return eqx.tree_at(lambda r: r.players, run, Players(drift, average, run.players.adversary, memory))
-
-
-def _level(done: int, options: AdversarialOptions, n_levels: int) -> int:
-    return min(done // _level_length(options, n_levels), n_levels - 1)
 
 
 def _without_faults(old: Run, new: Run, found: Sequence[Outcome | None]) -> Run:
@@ -439,18 +321,18 @@ def _without_faults(old: Run, new: Run, found: Sequence[Outcome | None]) -> Run:
     return eqx.tree_at(lambda r: (r.active, r.n_done), kept, (kept.active & sound, n_done))
 
 
-def _finished(batch: _Batch) -> bool:
+def _finished(batch: Batch) -> bool:
     run, options = batch.run, batch.game.options
-    level = _level(batch.n_done, options, batch.n_levels)
+    level = level_at(batch.n_done, options, batch.n_levels)
     # Where a level has failed the next one may not.
-    waiting = _wanting(run, batch) & (0 < level < batch.n_levels - 1)
+    waiting = wanting(run, batch) & (0 < level < batch.n_levels - 1)
     if batch.n_done >= options.n_iter or not bool(jnp.any(run.active | waiting)):
         return True
     waited = bool(jnp.all(run.n_done - run.best_iter >= options.patience))
     return batch.n_levels == 1 and waited
 
 
-def _ending(batch: _Batch, m: int, fault: Outcome | None) -> Outcome:
+def _ending(batch: Batch, m: int, fault: Outcome | None) -> Outcome:
     """Where a fit is good, a fault on growing only means that growing did not pay."""
     run, options, growing = batch.run, batch.game.options, batch.n_levels > 1
     good = float(run.best_criterion[m]) <= batch.criterion.enough
@@ -466,31 +348,10 @@ def _fault(reach: float, finite: bool, limit: float) -> Outcome | None:
     return Outcome.diverged if reach > limit else None
 
 
-def _level_length(options: AdversarialOptions, n_levels: int) -> int:
-    return -(-options.n_iter // n_levels)
-
-
-def _next_block(done: int, options: AdversarialOptions, n_levels: int) -> int:
-    """Iterations to the next reading: `eval_every`, or what is left of the level."""
-    within = done % (length := _level_length(options, n_levels))
-    return min(options.eval_every - within % options.eval_every, length - within, options.n_iter - done)
-
-
-def _evaluation(done: Any, options: AdversarialOptions, n_levels: int) -> Any:
-    """The position of the reading made after `done` iterations."""
-    length = _level_length(options, n_levels)
-    each = -(-length // options.eval_every)
-    return (done - 1) // length * each + (done - 1) % length // options.eval_every
-
-
-def _n_evals(options: AdversarialOptions, n_levels: int) -> int:
-    return int(_evaluation(options.n_iter, options, n_levels)) + 1
-
-
-def _progress(batch: _Batch, seconds: float, n_before: int) -> Progress:
+def _progress(batch: Batch, seconds: float, n_before: int) -> Progress:
     """Means over the members."""
     run, options, done = batch.run, batch.game.options, batch.n_done
-    last = _evaluation(done, options, batch.n_levels)
+    last = reading_at(done, options, batch.n_levels)
     return Progress(
         n_done=done,
         n_total=options.n_iter,
@@ -506,7 +367,7 @@ def _progress(batch: _Batch, seconds: float, n_before: int) -> Progress:
 def _history(run: Run, options: AdversarialOptions) -> History:
     done, n_levels = int(run.n_done), run.best.n_levels
     ends = np.arange(1, done + 1)
-    reading = _evaluation(ends, options, n_levels)
+    reading = reading_at(ends, options, n_levels)
     last = np.flatnonzero(np.diff(np.append(reading, -1)))
     return History(
         loss=np.sum(np.asarray(run.residuals)[:done], axis=1),
@@ -531,10 +392,6 @@ def _averaged(average, current, factor: float):
     )
 
 
-def _select(condition, yes, no):
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b) if eqx.is_array(a) else a, yes, no)
-
-
 def _where(members: Bool[Array, " n_members"], yes, no):
     """`yes` for some members and `no` for the others, in an array with a leading axis of members."""
     return jnp.where(members.reshape(-1, *[1] * (yes.ndim - 1)), yes, no) if eqx.is_array(yes) else yes
@@ -543,8 +400,3 @@ def _where(members: Bool[Array, " n_members"], yes, no):
 def _clearly_better(value, best):
     """An improvement by 1 %, so that noise in the last digits does not keep a run alive."""
     return value < 0.99 * best
-
-
-def stacked(trees: Sequence[Any]) -> Any:
-    """Trees of equal structure as one, their arrays stacked along a first axis of members."""
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0], *trees)
