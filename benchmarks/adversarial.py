@@ -58,7 +58,11 @@ OURS: dict[str, tuple[str, dict[str, Any]]] = {
     "stratified-pathwise": ("paper", {"gradient": "pathwise", "n_nodes": 16}),
     "stratified-detached": ("paper", {"gradient": "detached", "n_nodes": 16}),
     "default": ("default", {}),
+    "default-polynomials": ("default", {}),
+    "default-network": ("default", {}),
 }
+# A growing drift is dearer from level to level; `default` is the first one, as `prepared` gives it.
+LEVELS = {"default-polynomials": 2, "default-network": 3}
 N_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 METHODS, ARRAYS = (*TORCH, *OURS), "arrays"
 CRITIC_STEPS, RATE, DRIFT_WIDTH, CRITIC_WIDTH, CRITIC_DEPTH = 5, 1e-4, 32, 32, 3
@@ -127,7 +131,7 @@ def measure_ours(case: Case, iterations: int, give_up: float) -> dict[str, Any]:
     standard, optimisers = scaling.transform(snapshots), optimisers_for(options)
     k_init, k_run = jax.random.split(jax.random.key(case.seed))
     game, _, run, _ = prepared(Member(standard, standard, diffusion, k_init), mesh, options)
-    players = run.players
+    players = at_level(run.players, optimisers, LEVELS.get(case.method, 0))
     start_mb, began = resident_mb(), time.perf_counter()
     compiled = eqx.filter_jit(iterate).lower(game, optimisers, players, k_run).compile()
     compile_seconds = time.perf_counter() - began
@@ -140,6 +144,15 @@ def measure_ours(case: Case, iterations: int, give_up: float) -> dict[str, Any]:
     seconds, device = repeat(step, iterations, give_up), jax.devices()[0]
     gpu = None if device.platform == "cpu" else (device.device_kind, device.memory_stats()["peak_bytes_in_use"])
     return record(seconds, compile_seconds, start_mb, gpu)
+
+
+def at_level(players: Any, optimisers: Any, level: int) -> Any:
+    """The players with their drift grown to a level, its optimiser's memory empty."""
+    import equinox as eqx
+
+    drift = players.drift.at_level(level)
+    memory = optimisers.drift.init(eqx.filter(drift, eqx.is_inexact_array))
+    return type(players)(drift, drift, players.adversary, memory)
 
 
 def measure_torch(case: Case, iterations: int, give_up: float) -> dict[str, Any]:
