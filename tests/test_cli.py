@@ -207,7 +207,7 @@ def test_held_out_of_another_dimension_is_refused(files, itofit, tmp_path):
 
 def test_ctrl_c_keeps_the_best_state_and_resume_finishes_the_run(files, itofit, tmp_path, monkeypatch):
     """Stopped after its first block the command saves what it has; with --resume it ends as one uninterrupted run."""
-    words = ["fit", files[0] / "data.npz", "--sigma", 0.7, "--dt", 0.1, "--n-iter", 4, "--out", tmp_path / "run"]
+    words = ["fit", files[0] / "data.npz", "--sigma", 0.7, "--dt", 0.1, "--n-iter", 2, "--out", tmp_path / "run"]
     words += ["--method", "adversarial"]
 
     def stop(self, progress):
@@ -227,7 +227,7 @@ def test_ctrl_c_keeps_the_best_state_and_resume_finishes_the_run(files, itofit, 
     assert itofit(*words, "--resume")[0] == 0
     assert not list((tmp_path / "run").glob("checkpoint*"))
     data = read_snapshots(files[0] / "data.npz")
-    whole = FokkerPlanckProcess(sigma=0.7, dt=0.1, solver="adversarial", n_iter=4, random_state=0).fit(data)
+    whole = FokkerPlanckProcess(sigma=0.7, dt=0.1, solver="adversarial", n_iter=2, random_state=0).fit(data)
     np.testing.assert_array_equal(FokkerPlanckProcess.load(tmp_path / "run").predict(0.6), whole.predict(0.6))
 
 

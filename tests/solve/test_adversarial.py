@@ -146,15 +146,10 @@ def test_a_drift_that_explains_the_snapshots_does_not_grow(data, grown):
 
 
 def test_what_a_level_took_in_stays_only_if_it_pays(data):
-    """With a price nothing can pay the run rests where it began; with none every level runs to its end."""
+    """With a price nothing can pay the run rests where it began."""
     dear = tiny(options=GROWING | {"gain": 1e9}).fit(data)
     np.testing.assert_array_equal(dear.drift(data.clouds[1]), 0.0)
     assert (dear.outcome_, dear.n_iter_) == (Outcome.budget, 5)
-    process, mesh = known_system("ou").process, Mesh.refine(data.times, 0.01)
-    options = PRESETS["default"].override(**GROWING, n_iter=16, gain=None)
-    start = CorrectedDrift(process.drift, fresh_drift(data, 1.0, options, key=jax.random.key(1)))
-    fit = fit_adversarial(data, data, process.diffusion, mesh, options, key=jax.random.key(0), drift=start)
-    assert (fit.outcome, fit.n_iter) == (Outcome.converged, 16)
 
 
 def test_prices_are_in_units_of_chi_squared(data):
@@ -201,13 +196,16 @@ def test_the_network_begins_at_the_affine_function_nearest_to_the_polynomials(da
 
 
 def test_a_level_that_fails_is_left_and_the_next_one_tried(data, monkeypatch):
-    """Polynomials that diverge do not keep the network away; the outcome says so unless the fit is good."""
+    """Polynomials that diverge do not keep the network away; the outcome says so unless the fit is good.
+
+    Without a price every level runs to its end.
+    """
     import itofit.solve.adversarial as module
 
     blocks = iter([None, None, Outcome.diverged, None, None])
     monkeypatch.setattr(module, "_fault", lambda *_: next(blocks))
     with pytest.warns(FitWarning, match="diverged"):
-        model = tiny(n_iter=16, options=GROWING | {"eval_every": 4}).fit(data)
+        model = tiny(n_iter=16, options=GROWING | {"eval_every": 4, "gain": None}).fit(data)
     assert (model.outcome_, model.n_iter_) == (Outcome.diverged, 16)
     assert next(blocks, "all met") == "all met"
     assert np.all(np.isfinite(model.history_.loss))
@@ -323,7 +321,7 @@ def test_paper_preset_is_the_printed_recipe(data):
     assert (options.drift_depth, options.drift_width, options.probe_depth, options.probe_width) == (1, 32, 3, 32)
     assert (options.drift_rate, options.probe_rate, options.batch_size, options.n_nodes) == (1e-4, 1e-4, None, None)
     assert not options.standardise
-    model.fit(data)
+    model.set_params(options={"critic_steps": 1}).fit(data)  # five unrolled steps are long to compile
     np.testing.assert_array_equal(model.scaling_.sd, 1.0)
 
 

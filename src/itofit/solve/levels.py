@@ -30,7 +30,7 @@ def grown(run: Run, batch: Batch) -> Run:
     done = int(run.n_done[0])
     if n_levels == 1 or done % level_length(options, n_levels) or done == options.n_iter:
         return run
-    active = run.active
+    active = jnp.ones_like(run.active)
     if options.gain is not None:
         gained, room = run.best_criterion < run.bar, run.best_criterion > criterion.price(options.gain)
         active = (gained & room) | wanting(run, batch)
