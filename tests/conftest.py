@@ -8,8 +8,6 @@ import jaxtyping
 import pytest
 
 os.environ["MPLBACKEND"] = "Agg"
-# Most of the suite's time is compilation of small programs that run once: the compiler need not optimise them.
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
 
 # Before anything imports itofit: every annotated call is then checked, shapes included. Two settings of beartype:
 # an int is a float, as PEP 484 says; and `typing.Self`, which it cannot resolve on a single method, is not checked.
@@ -18,6 +16,15 @@ jaxtyping.install_import_hook(
     "itofit",
     f"beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True, hint_overrides={_SELF_IS_ANY}))",
 )
+
+
+def pytest_configure(config):
+    """Most of the fast suite's time is compilation of small programs that run once, and need not be optimised.
+
+    The slow tests are fits as users make them; which terms a fit keeps may hang on the last digits.
+    """
+    if config.option.markexpr != "slow":
+        os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
 
 
 @pytest.fixture
