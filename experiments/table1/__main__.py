@@ -165,6 +165,8 @@ def main(argv: Sequence[str] | None = None, sizes: Sizes | None = None) -> int:
     """Run what is asked and print the table; 1 where a fit could not be made."""
     parser = _parser()
     args = parser.parse_args(argv)
+    if args.against is not None and args.metric is None:
+        parser.error("--against compares methods in one metric: give --metric")
     if args.print is not None:
         records = _read(parser, args.print)
         print(table(records) if args.metric is None else summary(records, args.metric, args.against))

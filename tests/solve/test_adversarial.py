@@ -211,6 +211,15 @@ def test_a_level_that_fails_is_left_and_the_next_one_tried(data, monkeypatch):
     assert np.all(np.isfinite(model.history_.loss))
 
 
+def test_terms_at_zero_do_not_count_after_a_change_of_basis():
+    """20 coefficients of Syn-1 at D = 10 there and back in float32: before, 32 zeros came back as 1e-9."""
+    data = known_system("syn1", 10).observe(300, [0.0, 0.2, 2.0], key=jax.random.key(0))
+    drift = fresh_drift(data, 2.0, PRESETS["default"], key=jax.random.key(1))
+    affine = jnp.arange(len(drift.coefficients))[:, None] <= 10
+    drift = eqx.tree_at(lambda g: g.coefficients, drift, jnp.where(affine, 0.3, jnp.zeros_like(drift.coefficients)))
+    assert [int(g.n_terms) for g in (drift, drift.begun(1), drift.begun(2))] == [20, 20, 20]
+
+
 def test_the_sparse_pull_is_the_slope_of_its_prior(data):
     drift = fresh_drift(data, 1.0, PRESETS["default"].override(**GROWING), key=jax.random.key(1)).begun(2)
     drift = eqx.tree_at(

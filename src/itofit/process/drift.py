@@ -20,6 +20,8 @@ _PARTS = ("affine", "affine", "polynomials", "network")
 _STRIDES = {"affine": 20.0, "polynomials": 10.0, "network": 10.0, "all": 0.0}
 # Coefficients below this, in units of the drift's speed, count as no coefficient.
 _NEXT_TO_NOTHING = 0.01
+# And below this it is a zero that has been through the change of basis and back in float32.
+_ROUNDING = 1e-5
 
 
 class AbstractDrift(eqx.Module):
@@ -178,8 +180,8 @@ class GrowingDrift(AbstractDrift):
 
     @property
     def n_terms(self) -> Int[Array, ""]:
-        """Those that are not zero."""
-        return jnp.sum(self.terms != 0.0)
+        """Those that are not zero, up to rounding in the change of basis."""
+        return jnp.sum(jnp.abs(self.terms) > _ROUNDING)
 
     @property
     def _is_affine(self) -> Bool[Array, " n_features"]:
