@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from itofit.errors import FitWarning, InputError
-from itofit.face import Face, device_named, seed_of
+from itofit.face import Face, device_named, processor, seed_of
 from itofit.forecast import checked_times, grown, push_in_units, resampled, start_before, step_doubling_error
 from itofit.process.diffusion import AbstractDiffusion, diffusion_from_sigma
 from itofit.process.drift import AbstractDrift, CorrectedDrift, FeatureDrift, FunctionDrift, MeanDrift
@@ -327,9 +327,12 @@ class FokkerPlanckProcess(Face):
         if self.warm_start is None or isinstance(task.options, MomentsOptions):
             return None
         moments = MomentsOptions(anchor=task.options.anchor)
-        fit = self._solve(task._replace(options=moments), dt, 0, None, **how)
+        with jax.default_device(processor()):  # many small steps and host linear algebra: a GPU only adds to them
+            fit = self._solve(task._replace(options=moments), dt, 0, None, **how)
+        weights, rest = eqx.partition(fit.process.drift, eqx.is_array)
+        base = eqx.combine(jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), weights), rest)
         span = float(np.ptp(task.training.times))
-        return CorrectedDrift(fit.process.drift, fresh_drift(task.training, span, task.options, key=self._key(5)))
+        return CorrectedDrift(base, fresh_drift(task.training, span, task.options, key=self._key(5)))
 
     def _step_error(self, process: ItoProcess, task: "_Task", dt: float) -> float:
         begin = task.training.at(float(task.training.times[0]))

@@ -255,6 +255,14 @@ def device_named(name: str) -> Any:
         ) from None
 
 
+def processor() -> Any:
+    """The CPU, where jax has been left one beside its accelerator; else the default device."""
+    try:
+        return jax.devices("cpu")[0]
+    except RuntimeError:
+        return jax.devices()[0]
+
+
 def _from_rows(X: Any, t: Any) -> Snapshots:
     if t is None:
         raise InputError(expected="Snapshots, or points X with times t", found="X alone", hint="fit(X, t)")

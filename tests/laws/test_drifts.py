@@ -18,7 +18,7 @@ from itofit.process import (
     diffusion_from_sigma,
     rescaled,
 )
-from itofit.process.drift import PlainNetworkDrift
+from itofit.process.drift import CorrectedDrift, PlainNetworkDrift
 from itofit.process.network import xavier_network
 from itofit.snapshots import Scaling
 
@@ -46,6 +46,16 @@ def test_drift_battery(name, getkey):
 def test_gradient_drift_has_a_symmetric_jacobian(getkey):
     jacobian = jax.jacobian(DRIFTS["gradient"](getkey()))(jnp.asarray([0.3, -1.0, 0.5]))
     np.testing.assert_allclose(jacobian, jacobian.T, atol=1e-6)
+
+
+def test_a_correction_is_learned_and_its_base_is_not_but_the_base_still_moves_with_the_state(getkey):
+    drift = CorrectedDrift(DRIFTS["feature"](getkey()), DRIFTS["network"](getkey()))
+    x = jax.random.normal(getkey(), (3,))
+    slope = eqx.filter_grad(lambda g: jnp.sum(g(x) ** 2))(drift)
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(slope.base))
+    assert all(np.any(leaf) for leaf in jax.tree.leaves(slope.correction))
+    both = jax.jacobian(drift.base)(x) + jax.jacobian(drift.correction)(x)
+    np.testing.assert_allclose(jax.jacobian(drift)(x), both, rtol=1e-5)
 
 
 def test_network_drift_starts_small_and_in_units_of_its_speed(getkey):

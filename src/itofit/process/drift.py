@@ -220,7 +220,10 @@ class CorrectedDrift(AbstractDrift):
     correction: AbstractDrift
 
     def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_dims"]:
-        return self.base(x) + self.correction(x)
+        # Gradients in the weights of the base would be thrown away, and cost as much as those of the correction.
+        weights, rest = eqx.partition(self.base, eqx.is_array)
+        base = eqx.combine(jax.lax.stop_gradient(weights), rest)
+        return base(x) + self.correction(x)
 
     @property
     def n_levels(self) -> int:
