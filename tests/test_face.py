@@ -461,7 +461,7 @@ def test_load_refuses_the_run_of_another_method(refused, run):
 
 def test_load_refuses_another_format(refused, run):
     changed(run, format=99)
-    with refused("run format 1", "format 99"):
+    with refused("run format 2", "format 99"):
         Persistence.load(run)
 
 
@@ -481,8 +481,8 @@ def test_load_refuses_folders_without_a_model(refused, tmp_path):
         {"X": np.zeros((3, 2))},
         {"about": np.asarray("not json")},
         {"about": np.asarray("[1, 2]")},
-        {"about": np.asarray('{"format": 1}')},
-        {"about": np.asarray('{"format": 1, "method": "persistence", "params": {}, "values": {"seed": 0}}')},
+        {"about": np.asarray('{"format": 2}')},
+        {"about": np.asarray('{"format": 2, "method": "persistence", "params": {}, "values": {"seed": 0}}')},
     ],
 )
 def test_load_refuses_a_foreign_model_file(refused, tmp_path, arrays):
@@ -508,12 +508,12 @@ def test_load_refuses_an_array_file_called_npz(refused, run):
 
 
 def test_load_never_unpickles(refused, run):
-    np.savez(run / "model.npz", about=np.array([{"format": 1}], dtype=object))
+    np.savez(run / "model.npz", about=np.array([{"format": 2}], dtype=object))
     with refused("model.npz"):
         Persistence.load(run)
 
 
 def test_a_run_tells_its_method_and_parameters(run):
     about, arrays = read_run(run)
-    assert (about["method"], about["params"], about["format"]) == ("persistence", {"random_state": 0}, 1)
+    assert (about["method"], about["params"], about["format"]) == ("persistence", {"random_state": 0}, 2)
     assert arrays["X"].shape == (180, 2)

@@ -16,5 +16,6 @@ from itofit.snapshots import read_snapshots as read_snapshots
 from itofit.snapshots import split_rows as split_rows
 from itofit.snapshots import write_snapshots as write_snapshots
 from itofit.solve import Outcome as Outcome
+from itofit.trust.compare import compare as compare
 
 __version__ = "0.1.0"

@@ -26,13 +26,18 @@ from itofit.snapshots.split import split_rows
 from itofit.solve.adversarial import Member, fit_members, fresh_drift
 from itofit.solve.checkpoint import Checkpoint, fill_tree, fingerprint, named_arrays
 from itofit.solve.dictionaries import library_for
-from itofit.solve.evidence import Evidence, GaussNewtonHistory, MomentsFit
+from itofit.solve.evidence import Evidence, GaussNewtonHistory
+from itofit.solve.linearised import linearised
 from itofit.solve.listeners import Listener, MetricLog, ProgressBar
-from itofit.solve.moments import fit_moments
+from itofit.solve.moments import MomentsFit, fit_moments
 from itofit.solve.options import PRESETS, AdversarialOptions, MomentsOptions
 from itofit.solve.outcome import Fit, History, Outcome
 from itofit.solve.run import stacked
 from itofit.solve.step_size import TOLERANCE, checked_step, first_step
+from itofit.solve.task import Task
+from itofit.trust.bands import Bands, forecast_bands
+from itofit.trust.goodness import GoodnessOfFit, goodness_of_fit
+from itofit.trust.posterior import DriftDraws, draw_drifts
 
 SOLVERS = ("auto", "moments", "adversarial")
 _ADVERSARIAL_ONLY = (
@@ -145,6 +150,71 @@ class FokkerPlanckProcess(Face):
         z, one = self._standardised(x)
         g = self.scaling_.sd * np.asarray(_map(self.standard_process_.drift, z), dtype=np.float64)
         return g[0] if one else g
+
+    def drift_std(self, x: Any) -> np.ndarray:
+        """The standard error of g(x), at one state or at rows of states.
+
+        Of a moments fit: over other particles of the same population, and over the terms that could have been in the
+        drift (docs/trust.md). Of an ensemble: the standard deviation over its members, which is that of the training
+        alone.
+        """
+        z, one = self._standardised(x)
+        std = self.scaling_.sd * self._draws().spread(np.asarray(z))
+        return std[0] if one else std
+
+    def bands(
+        self,
+        times: Sequence[float] | np.ndarray,
+        quantiles: Sequence[float] = (0.1, 0.5, 0.9),
+        *,
+        level: float = 0.95,
+        start: str = "initial",
+    ) -> Bands:
+        """Means and quantiles of a forecast with standard errors and intervals of this coverage."""
+        self._check_fitted()
+        wanted = checked_times(times, float(self.snapshots_.times[0]))
+        how = {"quantiles": quantiles, "level": level, "start": start, "key": self._key(6)}
+        where = (self.scaling_, self.snapshots_, wanted, self.dt_)
+        return forecast_bands(self._draws(), self.standard_process_.diffusion, *where, **how)
+
+    def goodness_of_fit(self) -> GoodnessOfFit:
+        """Whether the snapshots contradict the fitted process, interval by interval and in all; of a moments fit."""
+        self._check_fitted()
+        if self.evidence_ is None:
+            raise InputError(
+                expected="a moments fit that ended",
+                found=f"one {self.solver_} fit: {self.outcome_.value}",
+                hint="solver='moments'; for the adversarial solver see history_.criterion",
+            )
+        return goodness_of_fit(self.evidence_, self.snapshots_.times)
+
+    def _draws(self) -> DriftDraws:
+        """Drifts that could be the true one; found when they are first asked for."""
+        self._check_fitted()
+        if self._drawn is None:
+            self._drawn = self._linear_draws() if self.solver_ == "moments" else self._member_draws()
+        if self._drawn is None:
+            raise InputError(
+                expected="a moments fit that ended, or an ensemble",
+                found=f"one {self.solver_} fit: {self.outcome_.value}",
+                hint="solver='moments', or n_members=5",
+            )
+        return self._drawn
+
+    def _linear_draws(self) -> DriftDraws | None:
+        drift, options = self.standard_process_.drift, self._moments_options()
+        if self.evidence_ is None or not isinstance(drift, FeatureDrift):
+            return None
+        with jax.default_device(processor()):
+            snapshots = self.scaling_.transform(self.snapshots_)
+            mesh = Mesh.refine(snapshots.times, self.dt_)
+            task = Task(snapshots, self.standard_process_.diffusion, mesh, options, self.seed_, not self._automatic)
+            library = library_for(snapshots, self.scaling_, options, self.seed_)
+            return draw_drifts(linearised(task, library, drift, self.evidence_, self.path_), self.seed_)
+
+    def _member_draws(self) -> DriftDraws | None:
+        members = _apart(drift := self.standard_process_.drift)
+        return None if len(members) == 1 else DriftDraws.of_members(stacked(members), len(members), drift)
 
     def diffusion(self, x: Any) -> np.ndarray:
         """S(x) at one state, or one matrix per row."""
@@ -271,6 +341,7 @@ class FokkerPlanckProcess(Face):
         self.solver_ = "moments" if isinstance(fit, MomentsFit) else "adversarial"
         self.evidence_ = fit.evidence if isinstance(fit, MomentsFit) else None
         self.path_ = fit.path if isinstance(fit, MomentsFit) else "simulated"
+        self._drawn = None
         self._warn()
 
     @property
@@ -431,6 +502,7 @@ class FokkerPlanckProcess(Face):
         self.evidence_ = _record(Evidence, "evidence", arrays) if "evidence.chi2" in arrays else None
         diffusion = _standard_diffusion(self.sigma, self.scaling_)
         self.standard_process_ = ItoProcess(self._restored_drift(values, arrays), diffusion)
+        self._drawn = None
 
     def _restored_drift(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> AbstractDrift:
         inside = {k.removeprefix("features."): v for k, v in arrays.items() if k.startswith("features.")}

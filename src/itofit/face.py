@@ -26,7 +26,7 @@ from itofit.metrics.trivial import midpoint_at, persistence_at
 from itofit.simulate.systems import KnownSystem
 from itofit.snapshots.clouds import Snapshot, Snapshots
 
-FORMAT = 1
+FORMAT = 2
 MODEL_FILE = "model.npz"
 
 

@@ -65,7 +65,7 @@ def same(a, b):
 
 
 def dof_of(model):
-    return float(np.sum(model.evidence_.n_rows)) - float(model.evidence_.n_determined)
+    return float(np.sum(model.evidence_.n_rows)) - float(np.sum(model.evidence_.n_determined))
 
 
 LINE = np.array([[B], [A]])
@@ -205,7 +205,7 @@ def test_a_wrong_sigma_shows_in_chi_squared(data):
 def test_the_misfit_of_a_good_fit_is_about_one(own):
     """Chi2 / dof has the sd sqrt(2 / dof), with dof = rows - determined; 4 of them."""
     evidence, dof = own.evidence_, dof_of(own)
-    assert 0.0 < float(evidence.n_determined) <= 2.0
+    assert 0.0 < float(np.sum(evidence.n_determined)) <= 2.0
     assert evidence.chi2.shape == evidence.n_rows.shape == (3,)
     assert abs(evidence.misfit - 1.0) < 4.0 * np.sqrt(2.0 / dof)
 

@@ -37,11 +37,12 @@ PROBES = {
 }
 
 
-@pytest.mark.parametrize("probe", PROBES.values(), ids=PROBES)
-@pytest.mark.parametrize("name", ["ou", "syn3", "syn2"])
+@pytest.mark.parametrize(
+    ("name", "probe"), [("ou", "cosine"), ("ou", "square"), ("ou", "tanh"), ("syn3", "cosine"), ("syn2", "cosine")]
+)
 def test_true_drift_has_residual_zero(name, probe, getkey):
     """Within 4 standard errors plus the O(dt) bias, both computed here: the bias by doubling the step."""
-    system = known_system(name)
+    system, probe = known_system(name), PROBES[probe]
     start = system.sample_initial(20_000, getkey())
     time = system.train_times[1]
     target = system.push(system.sample_initial(20_000, getkey()), [time], getkey())[0]

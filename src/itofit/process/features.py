@@ -91,16 +91,24 @@ class Ridges(AbstractFeatures):
 
 
 class RidgeSlopes(AbstractFeatures):
-    """sech^2(omega_u . x + beta_u) [x, 1], ridge by ridge: how ridges change with their directions and offsets."""
+    """sech^2(omega_u . x + beta_u) [x, 1], ridge by ridge: how ridges change with their directions and offsets.
+
+    `kept` are the features that count, None for all.
+    """
 
     directions: Float[Array, "n_ridges n_dims"]
     offsets: Float[Array, " n_ridges"]
+    kept: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
     def __call__(self, x: Point) -> Float[Array, " n_features"]:
         bell = 1.0 - jnp.tanh(self.directions @ x + self.offsets) ** 2
-        return jnp.outer(bell, jnp.append(x, 1.0)).ravel()
+        found = jnp.outer(bell, jnp.append(x, 1.0)).ravel()
+        return found if self.kept is None else found[np.asarray(self.kept, dtype=int)]
 
     def slope(self, x: Point, coefficients: Float[Array, "n_features n_dims"]) -> Float[Array, "n_dims n_dims"]:
+        if self.kept is not None:
+            every = jnp.zeros((len(self.offsets) * (len(x) + 1), coefficients.shape[1]), coefficients.dtype)
+            coefficients = every.at[np.asarray(self.kept, dtype=int)].set(coefficients)
         by_ridge = coefficients.reshape(len(self.offsets), len(x) + 1, -1)
         height = jnp.tanh(self.directions @ x + self.offsets)
         bell = 1.0 - height**2
@@ -108,8 +116,9 @@ class RidgeSlopes(AbstractFeatures):
         turned = jnp.einsum("u,uo,uj->oj", -2.0 * height * bell, across, self.directions)
         return turned + jnp.einsum("u,ujo->oj", bell, by_ridge[:, :-1])
 
-    def only(self, index: Int[np.ndarray, " n_kept"]) -> AbstractFeatures:
-        raise NotImplementedError("the slopes of ridges belong together")
+    def only(self, index: Int[np.ndarray, " n_kept"]) -> "RidgeSlopes":
+        before = index if self.kept is None else np.asarray(self.kept, dtype=int)[index]
+        return RidgeSlopes(self.directions, self.offsets, tuple(int(i) for i in before))
 
 
 class OnTrial(AbstractFeatures):
@@ -283,6 +292,9 @@ def described(features: AbstractFeatures) -> tuple[list[dict[str, Any]], dict[st
         elif isinstance(part, Ridges):
             values.append({"kind": "ridges"})
             arrays |= {f"{i}.directions": np.asarray(part.directions), f"{i}.offsets": np.asarray(part.offsets)}
+        elif isinstance(part, RidgeSlopes):
+            values.append({"kind": "slopes", "kept": None if part.kept is None else list(part.kept)})
+            arrays |= {f"{i}.directions": np.asarray(part.directions), f"{i}.offsets": np.asarray(part.offsets)}
         else:
             raise InputError(
                 expected="a dictionary of monomials and tanh features, which can be written without code",
@@ -301,7 +313,12 @@ def rebuilt(values: Sequence[dict[str, Any]], arrays: dict[str, np.ndarray]) -> 
             parts.append(ClippedMonomials(terms, jnp.asarray(arrays[f"{i}.low"]), jnp.asarray(arrays[f"{i}.high"])))
             sizes.append(len(terms))
         else:
-            offsets = jnp.asarray(arrays[f"{i}.offsets"])
-            parts.append(Ridges(jnp.asarray(arrays[f"{i}.directions"]), offsets))
-            sizes.append(len(offsets))
+            directions, offsets = (jnp.asarray(arrays[f"{i}.{name}"]) for name in ("directions", "offsets"))
+            if value["kind"] == "ridges":
+                parts.append(Ridges(directions, offsets))
+                sizes.append(len(offsets))
+            else:
+                kept = value["kept"]
+                parts.append(RidgeSlopes(directions, offsets, None if kept is None else tuple(kept)))
+                sizes.append(directions.size + len(offsets) if kept is None else len(kept))
     return Joined(tuple(parts), tuple(sizes))

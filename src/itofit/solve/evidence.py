@@ -1,13 +1,9 @@
-"""What a run of the moments solver leaves: its log, what the linear algebra says, and the fitted process."""
+"""What a run of the moments solver leaves: its log, and what the linear algebra says."""
 
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
-
-from itofit.process.features import Dictionary
-from itofit.process.ito import ItoProcess
-from itofit.solve.outcome import Outcome
+from jaxtyping import Float, Int
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,17 +27,21 @@ class Evidence:
     """What the linear algebra at the solution says.
 
     - `coefficients`, `covariance`: of the features that were kept, `(n_features, n_dims)` and of its flattening,
-      given the relevances; in standardised units of state per unit of time.
-    - `chi2`, `n_rows`: squared whitened residuals and their number, by flight. `n_determined`: sum of gamma, the
-      number of coefficients the data determine.
+      given the relevances; in standardised units of state per unit of time. `precision`: of their prior.
+    - `ends`, `chi2`, `n_rows`: by flight, the snapshots it goes from and to, its squared whitened residuals and
+      their number; `n_points`: effective points of both ends, from which their covariance is known; `n_determined`:
+      how many of its rows the drift takes, in all the number of coefficients the data determine.
     - `alive`: which (group, output) is in the model, `(n_groups, n_dims)`.
     """
 
     coefficients: Float[np.ndarray, "n_features n_dims"]
     covariance: Float[np.ndarray, "n_coefficients n_coefficients"]
+    precision: Float[np.ndarray, "n_features n_dims"]
+    ends: Int[np.ndarray, "n_flights 2"]
     chi2: Float[np.ndarray, " n_flights"]
-    n_rows: np.ndarray
-    n_determined: Float[np.ndarray, ""]
+    n_rows: Int[np.ndarray, " n_flights"]
+    n_points: Float[np.ndarray, " n_flights"]
+    n_determined: Float[np.ndarray, " n_flights"]
     alive: np.ndarray
 
     @property
@@ -52,22 +52,4 @@ class Evidence:
     @property
     def n_free(self) -> float:
         """Degrees of freedom: residuals minus the coefficients they determine."""
-        return max(1.0, float(np.sum(self.n_rows)) - float(self.n_determined))
-
-
-@dataclass(frozen=True, eq=False)
-class MomentsFit:
-    """A fitted process in the units the solver was given, and the story of the run.
-
-    `path`: what lay between snapshots: `"simulated"` chains, the `"seen"` clouds, or the seen clouds `"corrected"` by
-    a simulation of each gap.
-    """
-
-    process: ItoProcess
-    outcome: Outcome
-    history: GaussNewtonHistory
-    n_iter: int
-    seconds: float
-    dictionary: Dictionary
-    evidence: Evidence | None
-    path: str
+        return max(1.0, float(np.sum(self.n_rows)) - float(np.sum(self.n_determined)))

@@ -15,24 +15,25 @@ Where snapshots are dense in time none of this is simulated: `solve.dense` takes
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.features import MANY_DIMS, Dictionary
+from itofit.process.ito import ItoProcess
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshots
 from itofit.solve.dense import collocate, worth_trying
 from itofit.solve.dictionaries import Library
-from itofit.solve.evidence import Evidence, MomentsFit
+from itofit.solve.evidence import Evidence, GaussNewtonHistory
 from itofit.solve.gauss_newton import DAMPING, SMALL_DECREASE, Run, State, kept, step
 from itofit.solve.growth import grow, own_slopes
 from itofit.solve.listeners import Listener
 from itofit.solve.many import grow_many
 from itofit.solve.options import MomentsOptions
 from itofit.solve.outcome import Outcome
-from itofit.solve.relevance import Posterior, Prior
+from itofit.solve.relevance import GONE, Posterior, Prior
 from itofit.solve.residuals import Residual
 from itofit.solve.seen_path import Corrected, SeenPath
 from itofit.solve.task import Task
@@ -40,6 +41,24 @@ from itofit.solve.turning import Turning, frozen, turned, turning_ridges
 from itofit.solve.whitening import Whitening
 
 _N_POLISH = 20
+
+
+@dataclass(frozen=True, eq=False)
+class MomentsFit:
+    """A fitted process in the units the solver was given, and the story of the run.
+
+    `path`: what lay between snapshots: `"simulated"` chains, the `"seen"` clouds, or the seen clouds `"corrected"` by
+    a simulation of each gap.
+    """
+
+    process: ItoProcess
+    outcome: Outcome
+    history: GaussNewtonHistory
+    n_iter: int
+    seconds: float
+    dictionary: Dictionary
+    evidence: Evidence | None
+    path: str
 
 
 def fit_moments(
@@ -154,17 +173,22 @@ def _evidence(residual: Residual, state: State, whitening: Whitening) -> Evidenc
     alive = state.prior.alive
     y, J = whitening(state.read(residual)), residual.jacobian(state.v, whitening, np.flatnonzero(alive))
     posterior = Posterior(J, state.prior.diagonal[alive])
+    inside = posterior.covariance()
     covariance = np.zeros((len(alive), len(alive)))
-    covariance[np.ix_(alive, alive)] = posterior.covariance()
+    covariance[np.ix_(alive, alive)] = inside
     counts = np.asarray([len(basis) for basis in whitening.bases])
-    squares = np.add.reduceat(y**2, np.concatenate([[0], np.cumsum(counts)[:-1]]))
+    first = np.concatenate([[0], np.cumsum(counts)[:-1]])
     n_dims = residual.snapshots.n_dims
     at = np.cumsum([0, *[g.size for g in residual.dictionary.groups]])[:-1]
+    effective = np.asarray([1.0 / np.sum(w**2) for w in residual.snapshots.weights])
     return Evidence(
         coefficients=residual.speed * state.v.reshape(-1, n_dims),
         covariance=residual.speed**2 * covariance,
-        chi2=squares,
+        precision=np.minimum(state.prior.diagonal, GONE).reshape(-1, n_dims),
+        ends=np.asarray(residual.ends),
+        chi2=np.add.reduceat(y**2, first),
         n_rows=counts,
-        n_determined=np.asarray(np.sum(posterior.determined())),
+        n_points=np.asarray([effective[a] + effective[b] for a, b in residual.ends]),
+        n_determined=np.add.reduceat(np.sum((J @ inside) * J, axis=1), first),
         alive=alive.reshape(-1, n_dims)[at],
     )

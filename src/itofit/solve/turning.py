@@ -91,8 +91,8 @@ class Turning(Residual):
             return found, found[:, :0]
         # One coefficient a slope and output; the amplitudes tie the outputs together afterwards.
         apart = n_linear + shaped[:, None] * n_dims + np.arange(n_dims)
-        slopes = Dictionary(_slopes(shape), (Group(self.n_slots, "slope", ()),) * self.n_ridges)
-        wide = _on_trial(self.at(v), [slopes] if tried is None else [slopes, tried])
+        slopes = slopes_at(shape)
+        wide = on_trial(self.at(v), [slopes] if tried is None else [slopes, tried])
         n_wide = wide.dictionary.n_features * n_dims
         first = n_linear + slopes.n_features * n_dims
         padded = np.concatenate([v[:n_linear], np.zeros(n_wide - n_linear)])
@@ -166,11 +166,14 @@ def shape_of(features: AbstractFeatures) -> Shape:
     return np.concatenate(rows).astype(np.float64)
 
 
-def _slopes(shape: Shape) -> RidgeSlopes:
-    return RidgeSlopes(jnp.asarray(shape[:, :-1], dtype=float), jnp.asarray(shape[:, -1], dtype=float))
+def slopes_at(shape: Shape) -> Dictionary:
+    """How the ridges change with their shape, slot by slot."""
+    features = RidgeSlopes(jnp.asarray(shape[:, :-1], dtype=float), jnp.asarray(shape[:, -1], dtype=float))
+    return Dictionary(features, (Group(shape.shape[1], "slope", ()),) * len(shape))
 
 
-def _on_trial(residual: Residual, tried: list[Dictionary]) -> Residual:
+def on_trial(residual: Residual, tried: list[Dictionary]) -> Residual:
+    """The same residual with features beside its dictionary whose coefficients are zero."""
     known, beside = residual.dictionary, joined(tried)
     features = OnTrial(known.features, beside.features, known.n_features)
     return replace(residual, dictionary=Dictionary(features, known.groups + beside.groups))

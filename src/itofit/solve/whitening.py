@@ -76,6 +76,22 @@ class Whitening(NamedTuple):
         """Whiten the residuals of all flights."""
         return self.finish([basis @ r for basis, r in zip(self.bases, residuals, strict=True)])
 
+    def influence(self, spreads: Sequence[Spread]) -> dict[int, Float[np.ndarray, "n_rows n_points"]]:
+        """By snapshot, what each of its points contributes to the whitened residuals, about their mean."""
+        found: dict[int, list[np.ndarray | None]] = {}
+        for n, spread in enumerate(spreads):
+            for snapshot, a in _contributions(spread):
+                found.setdefault(snapshot, [None] * len(spreads))[n] = self.bases[n] @ a.T
+        whole = {}
+        for snapshot, rows in found.items():
+            count = next(row.shape[1] for row in rows if row is not None)
+            filled = [
+                np.zeros((len(basis), count)) if row is None else row
+                for basis, row in zip(self.bases, rows, strict=True)
+            ]
+            whole[snapshot] = self.finish(filled)
+        return whole
+
     def back(self, y: Float[np.ndarray, " n_rows *some"]) -> list[np.ndarray]:
         """The transposed map: for every flight the probes' weights that read these rows."""
         ends = np.cumsum([0, *[len(basis) for basis in self.bases]])

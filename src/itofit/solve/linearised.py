@@ -1,0 +1,217 @@
+"""A fit as a linear problem at its solution, with what was left out of the drift beside what is in it.
+
+    y = J v - b,        Cov(y) = I at the truth
+
+The unknowns v are the coefficients in the model, the shape of its ridges, and the coefficients of features that had
+too little evidence to come in. Every unknown moves the drift by v_p phi_p(x) outputs_p, where phi_p is one feature of
+`features`; for the shape of a ridge that feature is its slope, and `outputs_p` holds its amplitudes.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from itofit.process.drift import FeatureDrift
+from itofit.process.features import (
+    MANY_DIMS,
+    AbstractFeatures,
+    ClippedMonomials,
+    Dictionary,
+    FunctionFeatures,
+    Joined,
+    joined,
+    monomials,
+)
+from itofit.solve.dictionaries import Library
+from itofit.solve.evidence import Evidence
+from itofit.solve.gauss_newton import State
+from itofit.solve.relevance import CONSTANT, GONE, Prior
+from itofit.solve.residuals import Residual, Simulated
+from itofit.solve.task import Task
+from itofit.solve.turning import UNIT, on_trial, ridges_at, shape_of, slopes_at, turning_ridges
+from itofit.solve.whitening import Whitening
+
+_HEUN_STEPS = 8
+# Start points for the columns of what was left out.
+_JACOBIAN_POINTS = 600
+
+
+class Unknowns(NamedTuple):
+    """Columns of the linear problem and what they are.
+
+    - `jacobian`: the columns. `v`, `precision`: the solution and its prior, `GONE` for what is not in the model.
+    - `log_odds`: before seeing data, of each unknown being in the model; infinite for those that always are.
+    - `dictionary`: the features they move; `feature`, `outputs`: which of them, and by how much for every output.
+    """
+
+    jacobian: Float[np.ndarray, "n_rows n_unknowns"]
+    v: Float[np.ndarray, " n_unknowns"]
+    precision: Float[np.ndarray, " n_unknowns"]
+    log_odds: Float[np.ndarray, " n_unknowns"]
+    dictionary: Dictionary
+    feature: Int[np.ndarray, " n_unknowns"]
+    outputs: Float[np.ndarray, "n_unknowns n_dims"]
+
+    @classmethod
+    def coefficients(cls, jacobian, v, precision, log_odds, dictionary: Dictionary, n_dims: int) -> "Unknowns":
+        """One unknown for every feature and output."""
+        feature = np.repeat(np.arange(dictionary.n_features), n_dims)
+        outputs = np.tile(np.eye(n_dims), (dictionary.n_features, 1))
+        return cls(jacobian, v, precision, log_odds, dictionary, feature, outputs)
+
+    def beside(self, other: "Unknowns") -> "Unknowns":
+        """These unknowns and those."""
+        feature = np.append(self.feature, self.dictionary.n_features + other.feature)
+        return Unknowns(
+            np.concatenate([self.jacobian, other.jacobian], axis=1),
+            np.append(self.v, other.v),
+            np.append(self.precision, other.precision),
+            np.append(self.log_odds, other.log_odds),
+            joined([self.dictionary, other.dictionary]),
+            feature,
+            np.concatenate([self.outputs, other.outputs]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Linearised:
+    """The linear problem y = J v - b of a fit.
+
+    `influence`: by snapshot, what each of its points contributes to the whitened residuals. `speed`: of the drift,
+    for unknowns of size one.
+    """
+
+    unknowns: Unknowns
+    b: Float[np.ndarray, " n_rows"]
+    influence: dict[int, Float[np.ndarray, "n_rows n_points"]]
+    speed: float
+
+    @property
+    def features(self) -> AbstractFeatures:
+        """What the unknowns are coefficients of."""
+        return self.unknowns.dictionary.features
+
+    def coefficients(self, v: Float[np.ndarray, "*n n_unknowns"]) -> Float[np.ndarray, "*n n_features n_dims"]:
+        """What the unknowns are as coefficients of `features`."""
+        outputs = self.speed * self.unknowns.outputs
+        found = np.zeros((*v.shape[:-1], self.unknowns.dictionary.n_features, outputs.shape[1]))
+        for p, (f, weights) in enumerate(zip(self.unknowns.feature, outputs, strict=True)):
+            found[..., f, :] += v[..., p, None] * weights
+        return found
+
+
+def linearised(task: Task, library: Library, drift: FeatureDrift, evidence: Evidence, path: str) -> Linearised:
+    """The linear problem at the solution of a fit of the moments solver."""
+    known = dictionary_of(drift.features, library)
+    few = task.snapshots.n_dims <= MANY_DIMS
+    others = _left_out(library, known) if few else None
+    state = _state_of(evidence, known, task.speed)
+    if path == "simulated":
+        residual = task.residual(known, task.options.n_draws, cosines=True)
+        whitening = task.whitening(residual, state.v)
+        y, unknowns = whitening(residual(state.v)), _simulated(residual, state, whitening, known, others, few)
+    else:
+        gaps = [int(a) for a, _ in evidence.ends]
+        every = known if others is None else joined([known, others])
+        residual, wide = task.seen_path(known, gaps), task.seen_path(every, gaps)
+        whitening = task.whitening(residual, state.v)
+        found = residual if path == "seen" else task.corrected(residual, _HEUN_STEPS)
+        y, unknowns = whitening(found(state.v)), _seen(wide, state, whitening)
+    b = unknowns.jacobian @ unknowns.v - y
+    return Linearised(unknowns, b, whitening.influence(residual.spreads(state.v)), task.speed)
+
+
+def dictionary_of(features: AbstractFeatures | object, library: Library) -> Dictionary:
+    """The features of a fitted drift with a group for each."""
+    if isinstance(features, FunctionFeatures):
+        kept = range(len(library.aim.groups)) if features.kept is None else features.kept
+        return Dictionary(features, tuple(library.aim.groups[i] for i in kept))
+    parts: list[Dictionary] = []
+    for part in features.parts if isinstance(features, Joined) else (features,):
+        if isinstance(part, ClippedMonomials):
+            parts.append(monomials(part.terms, np.asarray(part.low), np.asarray(part.high)))
+        else:
+            parts.append(ridges_at(shape_of(part)))  # pyright: ignore
+    return joined(parts)
+
+
+def _state_of(evidence: Evidence, known: Dictionary, speed: float) -> State:
+    """The solution, every coefficient with its own precision."""
+    n_dims = evidence.coefficients.shape[1]
+    constant = np.repeat([kind == "constant" for kind in _kinds(known)], n_dims)
+    group = np.where(constant, CONSTANT, np.cumsum(~constant) - 1)
+    precision = evidence.precision.ravel()
+    fixed = float(precision[constant][0]) if np.any(constant) else 1e-3
+    prior = Prior(group, precision[~constant], precision[~constant], fixed)
+    return State(evidence.coefficients.ravel() / speed, prior)
+
+
+def _simulated(
+    residual: Simulated, state: State, whitening: Whitening, known: Dictionary, others: Dictionary | None, turn: bool
+) -> Unknowns:
+    n_dims, odds = residual.snapshots.n_dims, _log_odds(known, others, residual.snapshots.n_dims)
+    J = residual.jacobian(state.v, whitening, np.arange(len(state.v)))
+    prior = state.prior
+    found = Unknowns.coefficients(J, state.v, prior.diagonal, odds[: len(state.v)], known, n_dims)
+    turning = turning_ridges(residual, state) if turn else None
+    if turning is not None:
+        found = found.beside(_shapes(*turning, whitening))
+    if others is None:
+        return found
+    few = on_trial(replace(residual, n_jacobian=_JACOBIAN_POINTS), [others])
+    v = np.concatenate([state.v, np.zeros(others.n_features * n_dims)])
+    J = few.jacobian(v, whitening, np.arange(len(state.v), len(v)))
+    nothing = v[len(state.v) :]
+    more = odds[len(state.v) :]
+    return found.beside(Unknowns.coefficients(J, nothing, np.full(len(nothing), GONE), more, others, n_dims))
+
+
+def _shapes(turning, state: State, whitening: Whitening) -> Unknowns:
+    """The shapes of the ridges in the model, about where they are."""
+    slots = np.flatnonzero(state.prior.alive[turning.n_linear :])
+    J = turning.jacobian(state.v, whitening, turning.n_linear + slots)
+    n_dims = turning.snapshots.n_dims
+    amplitudes = state.v[: turning.n_linear].reshape(-1, n_dims)[-turning.n_ridges :]
+    nothing, fixed, sure = np.zeros(len(slots)), np.full(len(slots), state.prior.fixed), np.full(len(slots), np.inf)
+    slopes = slopes_at(turning.shape(state.v))
+    return Unknowns(J, nothing, fixed, sure, slopes, slots, UNIT * amplitudes[slots // turning.n_slots])
+
+
+def _seen(wide: Residual, state: State, whitening: Whitening) -> Unknowns:
+    """All unknowns of the linear residual on the seen path."""
+    n_dims, dictionary = wide.snapshots.n_dims, wide.dictionary
+    count = dictionary.n_features * n_dims
+    v, precision = np.zeros(count), np.full(count, GONE)
+    v[: len(state.v)], precision[: len(state.v)] = state.v, state.prior.diagonal
+    J = wide.jacobian(v, whitening, np.arange(count))
+    return Unknowns.coefficients(J, v, precision, _log_odds(dictionary, None, n_dims), dictionary, n_dims)
+
+
+def _left_out(library: Library, known: Dictionary) -> Dictionary | None:
+    """The features that could have come in."""
+    everything = library.aim if library.more is None else joined([library.aim, library.more])
+    if isinstance(known.features, FunctionFeatures):
+        kept = known.features.kept
+        marks = np.zeros(0, dtype=bool) if kept is None else ~np.isin(np.arange(len(everything.groups)), kept)
+    else:
+        inside = {group.coordinates for group in known.groups if group.kind != "ridge"}
+        marks = np.asarray([g.kind == "ridge" or g.coordinates not in inside for g in everything.groups])
+    return everything.only(marks) if np.any(marks) else None
+
+
+def _log_odds(known: Dictionary, others: Dictionary | None, n_dims: int) -> Float[np.ndarray, " n_coefficients"]:
+    """One linear term of another coordinate and half a term of every other kind are expected for an output."""
+    kinds = _kinds(known) + ([] if others is None else _kinds(others))
+    count = Counter(kinds)
+    each = {kind: -np.log(max(1, n_dims - 1) if kind == "linear" else 2.0 * n) for kind, n in count.items()} | {
+        "constant": np.inf
+    }
+    return np.repeat([each[kind] for kind in kinds], n_dims)
+
+
+def _kinds(dictionary: Dictionary) -> list[str]:
+    """The kind of every feature."""
+    return [group.kind for group in dictionary.groups for _ in range(group.size)]

@@ -1,0 +1,126 @@
+"""Draws of the drift: what else the same particles could have told.
+
+Each draw gives every particle a random weight (Bayesian bootstrap), draws a model (`trust.structure`) and solves its
+linear problem at the solution of the fit,
+
+    v = C (J'(b - e) + Lambda^1/2 xi),      e = sum_i (omega_i - 1) a(i),      omega_i ~ Exp(1),  xi ~ N(0, I)
+
+where a(i) is what particle i contributes to the whitened residuals. Given the model v has covariance C, and it belongs
+to the weights: a forecast from the cloud with the same weights has the errors of drift and start together.
+
+The weighting matrix of the fit is itself an estimate. For R residuals, p unknowns and a covariance estimated with nu
+degrees of freedom the variance of a generalised least squares estimate is that of known weights times
+nu / (nu - R + p), and C, which takes the estimate for the truth, is too small by the same factor: e is lengthened by
+nu / (nu - R + p).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from itofit.process.drift import AbstractDrift, FeatureDrift
+from itofit.process.features import AbstractFeatures
+from itofit.solve.linearised import Linearised
+from itofit.solve.relevance import GONE, Posterior
+from itofit.trust.structure import draw_structures
+
+N_DRAWS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class DriftDraws:
+    """Drifts that could be the true one, as far as the data can say.
+
+    - `drifts`: all of them as one, with a leading axis of draws in the arrays for which `axes` is 0.
+    - `fitted`: the drift of the fit. `n_draws`: how many there are.
+    - `seed`: gives the weights of the particles behind each draw (`particle_weights`); None where there are none.
+    """
+
+    drifts: AbstractDrift
+    axes: Any
+    fitted: AbstractDrift
+    n_draws: int
+    seed: int | None
+
+    @classmethod
+    def of_coefficients(
+        cls,
+        features: AbstractFeatures,
+        coefficients: Float[np.ndarray, "n_draws n_features n_dims"],
+        fitted: Float[np.ndarray, "n_features n_dims"],
+        seed: int,
+    ) -> "DriftDraws":
+        """Draws that differ by the coefficients of one dictionary."""
+        alone = FeatureDrift(features, jnp.asarray(fitted, dtype=float))
+        several = _with_coefficients(alone, jnp.asarray(coefficients, dtype=float))
+        axes = _with_coefficients(jax.tree.map(lambda _: None, alone), 0)
+        return cls(several, axes, alone, len(coefficients), seed)
+
+    @classmethod
+    def of_members(cls, members: AbstractDrift, n_members: int, mean: AbstractDrift) -> "DriftDraws":
+        """The members of an ensemble, stacked."""
+        return cls(members, eqx.if_array(0), mean, n_members, None)
+
+    def first(self, count: int) -> "DriftDraws":
+        """The first `count` of them."""
+        if count >= self.n_draws:
+            return self
+        if isinstance(self.axes, FeatureDrift):
+            fewer: AbstractDrift = _with_coefficients(self.drifts, self.drifts.coefficients[:count])  # pyright: ignore
+        else:
+            fewer = jax.tree.map(lambda leaf: leaf[:count] if eqx.is_array(leaf) else leaf, self.drifts)
+        return DriftDraws(fewer, self.axes, self.fitted, count, self.seed)
+
+    def spread(self, points: Float[np.ndarray, "n n_dims"]) -> Float[np.ndarray, "n n_dims"]:
+        """How far the draws are from the fit, root mean square at every point."""
+        x = jnp.asarray(points, dtype=float)
+        apart = _values(self.drifts, self.axes, x) - jax.vmap(self.fitted)(x)
+        # An ensemble is measured about its own mean.
+        count = self.n_draws if self.seed is not None else max(1, self.n_draws - 1)
+        return np.sqrt(np.sum(np.asarray(apart, dtype=np.float64) ** 2, axis=0) / count)
+
+
+def _with_coefficients(drift: FeatureDrift, coefficients: Any) -> FeatureDrift:
+    return eqx.tree_at(lambda g: g.coefficients, drift, coefficients, is_leaf=lambda leaf: leaf is None)
+
+
+@eqx.filter_jit
+def _values(drifts: AbstractDrift, axes: Any, x: Float[Array, "n n_dims"]) -> Float[Array, "n_draws n n_dims"]:
+    return eqx.filter_vmap(lambda g, y: jax.vmap(g)(y), in_axes=(axes, None))(drifts, x)
+
+
+def draw_drifts(linear: Linearised, seed: int, n_draws: int = N_DRAWS) -> DriftDraws:
+    """Draws of the drift of a fit."""
+    rng = np.random.default_rng([seed, 7])
+    unknowns, b = linear.unknowns, linear.b
+    J = unknowns.jacobian
+    models = draw_structures(J, b, unknowns.precision, unknowns.log_odds, n_draws, rng)
+    errors = _error_draws(linear, seed, n_draws)
+    v = np.zeros((n_draws, J.shape[1]))
+    for row, error, model in zip(v, errors, models, strict=True):
+        posterior = Posterior(J[:, model.inside], model.precision)
+        noise = np.sqrt(model.precision) * rng.standard_normal(len(model.inside))
+        row[model.inside] = posterior.solve(J[:, model.inside].T @ (b - error) + noise)
+    coefficients, fitted = linear.coefficients(v), linear.coefficients(unknowns.v)
+    used = np.flatnonzero(np.any(coefficients != 0.0, axis=(0, 2)) | np.any(fitted != 0.0, axis=1))
+    return DriftDraws.of_coefficients(linear.features.only(used), coefficients[:, used], fitted[used], seed)
+
+
+def particle_weights(seed: int, snapshot: int, n_points: int, n_draws: int = N_DRAWS) -> Float[np.ndarray, "n_draws n"]:
+    """Omega of the particles of one snapshot, mean 1 over it, draw by draw."""
+    found = np.random.default_rng([seed, 8, snapshot]).exponential(size=(n_draws, n_points))
+    return found / found.mean(axis=1, keepdims=True)
+
+
+def _error_draws(linear: Linearised, seed: int, n_draws: int) -> Float[np.ndarray, "n_draws n_rows"]:
+    parts = [
+        (particle_weights(seed, snapshot, a.shape[1], n_draws) - 1.0) @ a.T for snapshot, a in linear.influence.items()
+    ]
+    n_rows, n_inside = len(linear.b), int(np.sum(linear.unknowns.precision < GONE))
+    freedom = sum(a.shape[1] for a in linear.influence.values())
+    return np.sum(parts, axis=0) * freedom / max(freedom - n_rows + n_inside, 0.5 * freedom)

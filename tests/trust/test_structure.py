@@ -1,0 +1,43 @@
+"""Models drawn by their posterior probability, against enumeration."""
+
+from itertools import product
+
+import numpy as np
+
+from itofit.solve.relevance import GONE
+from itofit.trust.structure import WIDTH, _information, draw_structures
+
+
+def test_models_appear_as_often_as_their_posterior_probability():
+    """One unknown that is always in and three that may be: 8 models, all enumerated.
+
+    4000 models a unit of time apart. Junk dies at a rate near 1, so draws are nearly independent; a correlation time of
+    two units makes the standard error of a frequency at most sqrt(2 * 0.25 * 2 / 4000) = 0.016, and 4 of them 0.063.
+    """
+    rng = np.random.default_rng(0)
+    J = rng.standard_normal((20, 4))
+    b = J @ np.asarray([2.0, 0.45, 0.25, 0.0]) + rng.standard_normal(20)
+    log_odds = np.asarray([np.inf, 0.0, -0.5, -1.0])
+    precision = np.asarray([0.1, GONE, GONE, GONE])
+    found = draw_structures(J, b, precision, log_odds, 4000, np.random.default_rng(1))
+    frequency = np.mean([[p in model.inside for p in range(4)] for model in found], axis=0)
+
+    used = np.append(0.1, _information(J, J.T @ J, precision)[1:] / WIDTH)
+
+    def log_weight(inside):
+        covariance = np.eye(20) + (J[:, inside] / used[inside]) @ J[:, inside].T
+        evidence = -0.5 * np.linalg.slogdet(covariance)[1] - 0.5 * b @ np.linalg.solve(covariance, b)
+        return evidence + np.sum(log_odds[inside[1:]])
+
+    models = [np.flatnonzero([True, *marks]) for marks in product([False, True], repeat=3)]
+    weight = np.exp([log_weight(model) for model in models])
+    weight /= weight.sum()
+    truth = [sum(w for w, model in zip(weight, models, strict=True) if p in model) for p in range(4)]
+    assert 0.1 < truth[2] < 0.9  # else nothing is tested
+    np.testing.assert_allclose(frequency, truth, atol=0.063)
+
+
+def test_without_candidates_the_model_stays():
+    J, b = np.eye(3)[:, :1], np.ones(3)
+    found = draw_structures(J, b, np.asarray([1.0]), np.asarray([np.inf]), 5, np.random.default_rng(0))
+    assert [(m.inside.tolist(), m.precision.tolist()) for m in found] == [([0], [1.0])] * 5
