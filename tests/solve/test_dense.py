@@ -96,6 +96,8 @@ def test_a_saved_dense_model_remembers_its_path(tmp_path):
     assert loaded.path_ == model.path_
     x = np.linspace(0.0, 2.0, 5)[:, None]
     np.testing.assert_allclose(loaded.drift(x), model.drift(x), rtol=1e-6)
+    assert np.all(model.drift_std(x) > 0.0)
+    np.testing.assert_allclose(loaded.drift_std(x), model.drift_std(x), rtol=1e-4)
 
 
 def test_coefficients_are_those_of_the_users_dictionary(dense):

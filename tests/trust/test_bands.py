@@ -3,11 +3,16 @@
 import copy
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from itofit import FokkerPlanckProcess, InputError, known_system
-from itofit.trust.bands import N_SIMULATED
+from itofit.process import ConstantDiffusion
+from itofit.process.features import monomials
+from itofit.snapshots import Scaling
+from itofit.trust.bands import N_SIMULATED, forecast_bands
+from itofit.trust.posterior import DriftDraws
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +74,13 @@ def test_what_has_no_error_bars_says_so(data, model):
         model.bands([0.5], quantiles=[1.5])
     with pytest.raises(InputError, match="level"):
         model.bands([0.5], level=95.0)
+
+
+def test_draws_that_run_to_infinity_are_refused(data):
+    everywhere = np.full(2, np.inf)
+    cube = monomials([(0, 0, 0)], -everywhere, everywhere).features
+    draws = DriftDraws.of_coefficients(cube, np.full((2, 1, 2), 50.0), np.zeros((1, 2)), seed=0)
+    how = {"quantiles": [0.5], "level": 0.95, "start": "initial", "key": jax.random.key(0)}
+    where = (Scaling.identity(2), data, np.asarray([5.0]), 0.1)
+    with pytest.raises(InputError, match="infinity"), np.errstate(all="ignore"):
+        forecast_bands(draws, ConstantDiffusion(jnp.eye(2)), *where, **how)

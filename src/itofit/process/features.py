@@ -292,9 +292,6 @@ def described(features: AbstractFeatures) -> tuple[list[dict[str, Any]], dict[st
         elif isinstance(part, Ridges):
             values.append({"kind": "ridges"})
             arrays |= {f"{i}.directions": np.asarray(part.directions), f"{i}.offsets": np.asarray(part.offsets)}
-        elif isinstance(part, RidgeSlopes):
-            values.append({"kind": "slopes", "kept": None if part.kept is None else list(part.kept)})
-            arrays |= {f"{i}.directions": np.asarray(part.directions), f"{i}.offsets": np.asarray(part.offsets)}
         else:
             raise InputError(
                 expected="a dictionary of monomials and tanh features, which can be written without code",
@@ -313,12 +310,7 @@ def rebuilt(values: Sequence[dict[str, Any]], arrays: dict[str, np.ndarray]) -> 
             parts.append(ClippedMonomials(terms, jnp.asarray(arrays[f"{i}.low"]), jnp.asarray(arrays[f"{i}.high"])))
             sizes.append(len(terms))
         else:
-            directions, offsets = (jnp.asarray(arrays[f"{i}.{name}"]) for name in ("directions", "offsets"))
-            if value["kind"] == "ridges":
-                parts.append(Ridges(directions, offsets))
-                sizes.append(len(offsets))
-            else:
-                kept = value["kept"]
-                parts.append(RidgeSlopes(directions, offsets, None if kept is None else tuple(kept)))
-                sizes.append(directions.size + len(offsets) if kept is None else len(kept))
+            offsets = jnp.asarray(arrays[f"{i}.offsets"])
+            parts.append(Ridges(jnp.asarray(arrays[f"{i}.directions"]), offsets))
+            sizes.append(len(offsets))
     return Joined(tuple(parts), tuple(sizes))

@@ -22,7 +22,7 @@ from itofit.solve.whitening import Whitening
 
 # Standard errors by which the trapezoid may move the coefficients, and how many gaps are a path.
 _ALLOWED, _FEWEST_GAPS = 0.5, 5
-_HEUN_STEPS = 8
+HEUN_STEPS = 8
 _MOST_STEPS = 10
 # The share of gaps that must be dense.
 _MOST_GAPS = 0.8
@@ -54,7 +54,7 @@ def collocate(task: Task, library: Library, run: Run) -> tuple[Residual, State, 
     seen, state, whitening = _solved(task, task.seen_path(dictionary, gaps), run)
     if asked:
         return seen, state, Outcome.converged, whitening
-    corrected = task.corrected(seen, _HEUN_STEPS)
+    corrected = task.corrected(seen, HEUN_STEPS)
     if len(gaps) >= _FEWEST_GAPS and _is_small(_trapezoid_shift(task, seen, corrected, state, whitening)):
         found = seen, state, Outcome.converged, whitening
     elif task.given_step:
@@ -79,7 +79,7 @@ def _trapezoid_shift(task: Task, seen: SeenPath, finer: Corrected, state: State,
     posterior = Posterior(J, precision)
     shift, rough = (
         posterior.solve(J.T @ whitening(residual(v)) + precision * v[alive])
-        for residual in (finer, task.corrected(seen, _HEUN_STEPS // 2))
+        for residual in (finer, task.corrected(seen, HEUN_STEPS // 2))
     )
     doubt = np.abs(shift - rough) / 3.0  # a Heun step is of second order
     return np.maximum(np.abs(shift) - 2.0 * doubt, 0.0) / np.sqrt(np.diag(posterior.covariance()))

@@ -27,7 +27,7 @@ from itofit.solve.whitening import Whitening
 
 _MOST_ROUNDS, _N_SETTLE = 8, 3
 # Start points for the Jacobian: few coefficients are in the model at once, so that its noise is not fitted.
-_JACOBIAN_POINTS = 600
+JACOBIAN_POINTS = 600
 # The first precision of a term that comes in only because a multiple of it does.
 _WEAK = 1e-2
 
@@ -48,7 +48,7 @@ def grow(task: Task, aim: Dictionary, more: Dictionary | None, state: State, run
     """The drift of largest evidence that grows from `state`, a fit of own slopes with the dictionary `aim`."""
     terms, drawn = _parted(more)
     rest = aim if terms is None else joined([aim, terms])
-    base = replace(task.residual(rest, 2, cosines=True), n_jacobian=_JACOBIAN_POINTS)
+    base = replace(task.residual(rest, 2, cosines=True), n_jacobian=JACOBIAN_POINTS)
     turning = Turning.of(base, rest, _n_ridges(task.snapshots.n_dims))
     first = _settled(task, turning, _first(turning, aim, state), run)
     found = [_grown(task, turning, tried, first, run) for tried in ([None] if drawn is None else [None, drawn])]

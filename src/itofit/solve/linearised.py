@@ -25,18 +25,16 @@ from itofit.process.features import (
     joined,
     monomials,
 )
+from itofit.solve.dense import HEUN_STEPS
 from itofit.solve.dictionaries import Library
 from itofit.solve.evidence import Evidence
 from itofit.solve.gauss_newton import State
+from itofit.solve.growth import JACOBIAN_POINTS
 from itofit.solve.relevance import CONSTANT, GONE, Prior
 from itofit.solve.residuals import Residual, Simulated
 from itofit.solve.task import Task
 from itofit.solve.turning import UNIT, on_trial, ridges_at, shape_of, slopes_at, turning_ridges
 from itofit.solve.whitening import Whitening
-
-_HEUN_STEPS = 8
-# Start points for the columns of what was left out.
-_JACOBIAN_POINTS = 600
 
 
 class Unknowns(NamedTuple):
@@ -118,7 +116,7 @@ def linearised(task: Task, library: Library, drift: FeatureDrift, evidence: Evid
         every = known if others is None else joined([known, others])
         residual, wide = task.seen_path(known, gaps), task.seen_path(every, gaps)
         whitening = task.whitening(residual, state.v)
-        found = residual if path == "seen" else task.corrected(residual, _HEUN_STEPS)
+        found = residual if path == "seen" else task.corrected(residual, HEUN_STEPS)
         y, unknowns = whitening(found(state.v)), _seen(wide, state, whitening)
     b = unknowns.jacobian @ unknowns.v - y
     return Linearised(unknowns, b, whitening.influence(residual.spreads(state.v)), task.speed)
@@ -161,7 +159,7 @@ def _simulated(
         found = found.beside(_shapes(*turning, whitening))
     if others is None:
         return found
-    few = on_trial(replace(residual, n_jacobian=_JACOBIAN_POINTS), [others])
+    few = on_trial(replace(residual, n_jacobian=JACOBIAN_POINTS), [others])
     v = np.concatenate([state.v, np.zeros(others.n_features * n_dims)])
     J = few.jacobian(v, whitening, np.arange(len(state.v), len(v)))
     nothing = v[len(state.v) :]

@@ -101,6 +101,12 @@ def forecast_bands(
         found = _from_one_start(draws, diffusion, standard, at, some, dt, levels, k)
         estimates.append(found[0])
         errors.append(found[1])
+    if not np.all(np.isfinite(np.concatenate(errors))):
+        raise InputError(
+            expected=f"drifts that stay finite up to t = {times[-1]:g}",
+            found="points that ran to infinity in some of the draws",
+            hint="ask nearer to the data; the drift is extrapolated where no point was ever seen",
+        )
     values, std = scaling.mean + scaling.sd * np.concatenate(estimates), scaling.sd * np.concatenate(errors)
     return Bands(times, tuple(snapshots.names), level, values[:, 0], std[:, 0], levels, values[:, 1:], std[:, 1:])
 

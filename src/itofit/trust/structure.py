@@ -66,7 +66,7 @@ def draw_structures(
 
 
 def _information(jacobian, gram, precision) -> Float[np.ndarray, " n_unknowns"]:
-    """S of every unknown beside the fitted model."""
+    """What the data say of every unknown beside the fitted model: one over its squared standard error."""
     inside = np.flatnonzero(precision < GONE)
     covariance, cross = Posterior(jacobian[:, inside], precision[inside]).covariance(), gram[inside]
     return np.maximum(np.diag(gram) - np.sum(cross * (covariance @ cross), axis=0), 1e-6)
@@ -81,6 +81,5 @@ def _log_ratios(jacobian, gram, against, b, precision, inside, log_odds) -> Floa
     s = np.maximum(np.diag(gram) - np.sum(cross * (covariance @ cross), axis=0), 1e-12)
     born = log_odds + 0.5 * np.log(precision / (precision + s)) + 0.5 * q**2 / (precision + s)
     spread = np.diag(covariance)
-    flips = born
-    flips[at] = -log_odds[at] - 0.5 * mean**2 / spread - 0.5 * np.log(precision[at] * spread)
-    return flips
+    born[at] = -log_odds[at] - 0.5 * mean**2 / spread - 0.5 * np.log(precision[at] * spread)
+    return born
