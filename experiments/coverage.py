@@ -63,7 +63,7 @@ def summary(name: str, n: int, records: list[dict]) -> str:
     rejected = np.mean([r["p"] < 0.05 for r in records])
     return (
         f"{name:<8}{n:>6}{len(records):>9}{100 * np.mean(np.abs(drift) < _Z):>8.0f}{np.mean(drift**2):>8.2f}"
-        f"{100 * np.mean(by_time):>10.0f}  {shown:<14}{100 * rejected:>9.0f}{fit:>8.1f}{bars:>7.1f}"
+        f"{100 * np.mean(by_time):>12.0f}  {shown:<14}{100 * rejected:>9.0f}{fit:>8.1f}{bars:>7.1f}"
     )
 
 
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     found = json.loads(args.json.read_text()) if args.json and args.json.exists() else {}
-    head = f"{'system':<8}{'n':>6}{'repeats':>9}{'drift %':>8}{'z^2':>8}{'forecast %':>10}  {'by time':<14}"
+    head = f"{'system':<8}{'n':>6}{'repeats':>9}{'drift %':>8}{'z^2':>8}{'forecast %':>12}  {'by time':<14}"
     print(head + f"{'reject %':>9}{'fit s':>8}{'bars s':>7}")
     for name in args.system:
         system, records = known_system(name), found.setdefault(f"{name}-{args.n}", [])
