@@ -16,8 +16,8 @@ from itofit.errors import FitWarning, InputError
 from itofit.face import Face, device_named, processor, seed_of
 from itofit.forecast import checked_times, grown, push_in_units, resampled, start_before, step_doubling_error
 from itofit.process.diffusion import AbstractDiffusion, diffusion_from_sigma
-from itofit.process.drift import AbstractDrift, CorrectedDrift, FeatureDrift, FunctionDrift, MeanDrift
-from itofit.process.features import AbstractFeatures, FunctionFeatures, described, rebuilt
+from itofit.process.drift import AbstractDrift, CorrectedDrift, FeatureDrift, FunctionDrift, MeanDrift, members_of
+from itofit.process.features import AbstractFeatures, described, rebuilt
 from itofit.process.ito import ItoProcess, rescaled
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshot, Snapshots
@@ -27,17 +27,13 @@ from itofit.solve.adversarial import Member, fit_members, fresh_drift
 from itofit.solve.checkpoint import Checkpoint, fill_tree, fingerprint, named_arrays
 from itofit.solve.dictionaries import library_for
 from itofit.solve.evidence import Evidence, GaussNewtonHistory
-from itofit.solve.linearised import linearised
 from itofit.solve.listeners import Listener, MetricLog, ProgressBar
 from itofit.solve.moments import MomentsFit, fit_moments
 from itofit.solve.options import PRESETS, AdversarialOptions, MomentsOptions
 from itofit.solve.outcome import Fit, History, Outcome
 from itofit.solve.run import stacked
 from itofit.solve.step_size import TOLERANCE, checked_step, first_step
-from itofit.solve.task import Task
-from itofit.trust.bands import Bands, forecast_bands
-from itofit.trust.goodness import GoodnessOfFit, goodness_of_fit
-from itofit.trust.posterior import DriftDraws, draw_drifts
+from itofit.trust.methods import TrustMethods
 
 SOLVERS = ("auto", "moments", "adversarial")
 _ADVERSARIAL_ONLY = (
@@ -58,7 +54,7 @@ _TOO_MUCH_MISFIT = 1.5
 _FEWEST_TO_SPLIT = 20
 
 
-class FokkerPlanckProcess(Face):
+class FokkerPlanckProcess(Face, TrustMethods):
     """Fit dX = g(X) dt + S dW to snapshots by the weak form of the Fokker-Planck equation.
 
     - `sigma`: the known noise: a number (sigma I), a vector (diagonal), a matrix S, or a function of the state.
@@ -151,71 +147,6 @@ class FokkerPlanckProcess(Face):
         g = self.scaling_.sd * np.asarray(_map(self.standard_process_.drift, z), dtype=np.float64)
         return g[0] if one else g
 
-    def drift_std(self, x: Any) -> np.ndarray:
-        """The standard error of g(x), at one state or at rows of states.
-
-        Of a moments fit: over other particles of the same population, and over the terms that could have been in the
-        drift (docs/trust.md). Of an ensemble: the standard deviation over its members, which is that of the training
-        alone.
-        """
-        z, one = self._standardised(x)
-        std = self.scaling_.sd * self._draws().spread(np.asarray(z))
-        return std[0] if one else std
-
-    def bands(
-        self,
-        times: Sequence[float] | np.ndarray,
-        quantiles: Sequence[float] = (0.1, 0.5, 0.9),
-        *,
-        level: float = 0.95,
-        start: str = "initial",
-    ) -> Bands:
-        """Means and quantiles of a forecast with standard errors and intervals of this coverage."""
-        self._check_fitted()
-        wanted = checked_times(times, float(self.snapshots_.times[0]))
-        how = {"quantiles": quantiles, "level": level, "start": start, "key": self._key(6)}
-        where = (self.scaling_, self.snapshots_, wanted, self.dt_)
-        return forecast_bands(self._draws(), self.standard_process_.diffusion, *where, **how)
-
-    def goodness_of_fit(self) -> GoodnessOfFit:
-        """Whether the snapshots contradict the fitted process, interval by interval and in all; of a moments fit."""
-        self._check_fitted()
-        if self.evidence_ is None:
-            raise InputError(
-                expected="a moments fit that ended",
-                found=f"one {self.solver_} fit: {self.outcome_.value}",
-                hint="solver='moments'; for the adversarial solver see history_.criterion",
-            )
-        return goodness_of_fit(self.evidence_, self.snapshots_.times)
-
-    def _draws(self) -> DriftDraws:
-        """Drifts that could be the true one; found when they are first asked for."""
-        self._check_fitted()
-        if self._drawn is None:
-            self._drawn = self._linear_draws() if self.solver_ == "moments" else self._member_draws()
-        if self._drawn is None:
-            raise InputError(
-                expected="a moments fit that ended, or an ensemble",
-                found=f"one {self.solver_} fit: {self.outcome_.value}",
-                hint="solver='moments', or n_members=5",
-            )
-        return self._drawn
-
-    def _linear_draws(self) -> DriftDraws | None:
-        drift, options = self.standard_process_.drift, self._moments_options()
-        if self.evidence_ is None or not isinstance(drift, FeatureDrift):
-            return None
-        with jax.default_device(processor()):
-            snapshots = self.scaling_.transform(self.snapshots_)
-            mesh = Mesh.refine(snapshots.times, self.dt_)
-            task = Task(snapshots, self.standard_process_.diffusion, mesh, options, self.seed_, not self._automatic)
-            library = library_for(snapshots, self.scaling_, options, self.seed_)
-            return draw_drifts(linearised(task, library, drift, self.evidence_, self.path_), self.seed_)
-
-    def _member_draws(self) -> DriftDraws | None:
-        members = _apart(drift := self.standard_process_.drift)
-        return None if len(members) == 1 else DriftDraws.of_members(stacked(members), len(members), drift)
-
     def diffusion(self, x: Any) -> np.ndarray:
         """S(x) at one state, or one matrix per row."""
         z, one = self._standardised(x)
@@ -226,27 +157,6 @@ class FokkerPlanckProcess(Face):
         """a(x) = S(x) S(x)' at one state, or one matrix per row."""
         S = self.diffusion(x)
         return S @ np.swapaxes(S, -1, -2)
-
-    def dictionary_coefficients(self) -> tuple[np.ndarray, np.ndarray]:
-        """Coefficients of the user's own dictionary, in the user's units, and their standard errors.
-
-        Both `(n_features, n_dims)`, the drift being `coefficients.T @ dictionary(x)`; features without evidence are 0.
-        """
-        self._check_fitted()
-        drift, evidence = self.standard_process_.drift, self.evidence_
-        features = drift.features if isinstance(drift, FeatureDrift) else None
-        if not isinstance(features, FunctionFeatures) or evidence is None:
-            raise InputError(
-                expected="a fit with a dictionary of your own",
-                found=f"one by the {self.solver_} solver's features",
-                hint="options={'dictionary': lambda x: jnp.stack([1.0, x[0], x[0] ** 3])}",
-            )
-        kept = list(range(len(features.size)) if features.kept is None else features.kept)
-        units = self.scaling_.sd / np.asarray(features.size, dtype=np.float64)[kept, None]
-        values, errors = np.zeros((2, len(features.size), self.snapshots_.n_dims))
-        values[kept] = units * evidence.coefficients
-        errors[kept] = units * np.sqrt(np.diag(evidence.covariance)).reshape(evidence.coefficients.shape)
-        return values, errors
 
     def sample_paths(self, n: int, times: Sequence[float] | np.ndarray, start: str = "initial") -> np.ndarray:
         """`n` sample paths read at increasing `times`, as `(n, n_times, n_dims)`.
@@ -341,7 +251,7 @@ class FokkerPlanckProcess(Face):
         self.solver_ = "moments" if isinstance(fit, MomentsFit) else "adversarial"
         self.evidence_ = fit.evidence if isinstance(fit, MomentsFit) else None
         self.path_ = fit.path if isinstance(fit, MomentsFit) else "simulated"
-        self._drawn = None
+        self._forget()
         self._warn()
 
     @property
@@ -357,7 +267,7 @@ class FokkerPlanckProcess(Face):
         """The processes of an ensemble in the user's units; of a single fit its process alone."""
         self._check_fitted()
         process = self.standard_process_
-        return [rescaled(ItoProcess(g, process.diffusion), self.scaling_) for g in _apart(process.drift)]
+        return [rescaled(ItoProcess(g, process.diffusion), self.scaling_) for g in members_of(process.drift)]
 
     def _solve(
         self, task: "_Task", dt: float, refinement: int, drift: AbstractDrift | None, **how: Any
@@ -388,7 +298,7 @@ class FokkerPlanckProcess(Face):
         """One member, or the members of an ensemble, which differ by their keys; each goes on from its own drift."""
         key = self._key(1 + 10 * refinement)
         keys = [key, *(jax.random.fold_in(key, m) for m in range(1, self._n_members))]
-        drifts = [None] * len(keys) if drift is None else _apart(drift)
+        drifts = [None] * len(keys) if drift is None else members_of(drift)
         drifts = drifts * len(keys) if len(drifts) == 1 else drifts
         data = (task.training, task.held_out, task.diffusion)
         return [Member(*data, k, g) for k, g in zip(keys, drifts, strict=True)]
@@ -502,7 +412,7 @@ class FokkerPlanckProcess(Face):
         self.evidence_ = _record(Evidence, "evidence", arrays) if "evidence.chi2" in arrays else None
         diffusion = _standard_diffusion(self.sigma, self.scaling_)
         self.standard_process_ = ItoProcess(self._restored_drift(values, arrays), diffusion)
-        self._drawn = None
+        self._forget()
 
     def _restored_drift(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> AbstractDrift:
         inside = {k.removeprefix("features."): v for k, v in arrays.items() if k.startswith("features.")}
@@ -569,17 +479,6 @@ def _ensemble(fits: Sequence[Fit]) -> Fit:
     )
     process = ItoProcess(drift, fits[0].process.diffusion)
     return dataclasses.replace(fits[0], process=process, history=history, outcome=worst.outcome)
-
-
-def _apart(drift: AbstractDrift) -> list[AbstractDrift]:
-    """The members of a mean drift, or the drift alone."""
-    if isinstance(drift, CorrectedDrift):
-        return [CorrectedDrift(drift.base, part) for part in _apart(drift.correction)]
-    if not isinstance(drift, MeanDrift):
-        return [drift]
-    count = len(jax.tree.leaves(eqx.filter(drift.members, eqx.is_array))[0])
-    pick = lambda m: jax.tree.map(lambda leaf: leaf[m] if eqx.is_array(leaf) else leaf, drift.members)  # noqa: E731
-    return [pick(m) for m in range(count)]
 
 
 def _record(kind, name: str, arrays: dict[str, np.ndarray]):

@@ -271,6 +271,17 @@ class MeanDrift(AbstractDrift):
         return jnp.mean(eqx.filter_vmap(lambda member: member(x))(self.members), axis=0)
 
 
+def members_of(drift: AbstractDrift) -> list[AbstractDrift]:
+    """The members of the mean drift of an ensemble, or the drift alone."""
+    if isinstance(drift, CorrectedDrift):
+        return [CorrectedDrift(drift.base, part) for part in members_of(drift.correction)]
+    if not isinstance(drift, MeanDrift):
+        return [drift]
+    count = len(jax.tree.leaves(eqx.filter(drift.members, eqx.is_array))[0])
+    pick = lambda m: jax.tree.map(lambda leaf: leaf[m] if eqx.is_array(leaf) else leaf, drift.members)  # noqa: E731
+    return [pick(m) for m in range(count)]
+
+
 class GradientDrift(AbstractDrift):
     """g(x) = -grad potential(x): a drift without rotation."""
 
