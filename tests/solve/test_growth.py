@@ -10,7 +10,7 @@ from itofit.process.diffusion import ConstantDiffusion
 from itofit.process.features import affine, joined, monomials, ridges
 from itofit.simulate.mesh import Mesh
 from itofit.solve.gauss_newton import State
-from itofit.solve.growth import Newcomers, log_evidence, own_slopes
+from itofit.solve.growth import Newcomers, couplings, log_evidence, own_slopes
 from itofit.solve.options import MomentsOptions
 from itofit.solve.relevance import ABSENT, CONSTANT, Posterior, Prior
 from itofit.solve.residuals import Residual
@@ -132,6 +132,12 @@ def test_the_square_comes_in_with_what_divides_it(turning, state, whitening):
     assert new[3, 0]  # by itself or as a divisor of the cube
     assert not new[0].any()
     np.testing.assert_array_equal(bigger.v, state.v)
+
+
+def test_couplings_are_pairs_in_few_dimensions_alone():
+    """Coefficients feature by feature (1, x0, x1, x2) and output by output."""
+    np.testing.assert_array_equal(couplings(affine(3), 3), [[4, 6], [5, 9], [8, 10]])
+    assert len(couplings(affine(6), 6)) == 0
 
 
 def test_no_one_comes_in_where_too_much_is_asked(turning, state, whitening, drawn):

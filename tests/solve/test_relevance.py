@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from itofit.process.features import Group
-from itofit.solve.relevance import GONE, Posterior, Prior, gain_of, grown, pruned, relevances
+from itofit.solve.relevance import GONE, Posterior, Prior, gain_of, gain_of_two, grown, pruned, relevances
 
 
 def log_evidence(J, b, diagonal):
@@ -210,3 +210,25 @@ def test_columns_that_matter_grow_in_and_others_do_not():
     v[[5, 17, 60]] = [0.8, -0.9, 1.2]
     prior = grown(J, J @ v + rng.standard_normal(200), single_columns(80), np.full(80, np.log(80.0)), 2)
     assert set(np.flatnonzero(prior.alive)) == {0, 5, 17, 60}
+
+
+def test_the_gain_of_two_newcomers_is_a_difference_of_evidence():
+    """Beside nothing, at the precision that is returned; and no other precision of a fine grid gains more."""
+    rng = np.random.default_rng(3)
+    J = rng.standard_normal((12, 2)) @ np.asarray([[3.0, 1.0], [0.0, 0.5]])
+    b = J @ np.asarray([0.8, -1.0]) + rng.standard_normal(12)
+
+    def gained(precision):
+        return log_evidence(J, b, np.full(2, precision)) - log_evidence(J, b, np.full(2, np.inf))
+
+    gain, precision = gain_of_two(J.T @ b, J.T @ J)
+    assert gain == pytest.approx(gained(precision), rel=1e-6)
+    assert max(gained(p) for p in np.geomspace(1e-3, 1e3, 400)) == pytest.approx(gain, rel=1e-2)
+    assert gain_of_two(np.zeros(2), J.T @ J)[0] == pytest.approx(0.0, abs=1e-4)
+
+
+def test_a_tied_pair_is_one_group():
+    prior = Prior(np.arange(4), np.asarray([1.0, 2.0, 3.0, 4.0]), np.full(4, 1e-4)).tied(np.asarray([[1, 2]]))
+    np.testing.assert_array_equal(prior.group, [0, 1, 1, 3])
+    assert not np.any(prior.without([1]).alive[1:3])
+    assert prior.including([1], np.asarray([7.0])).diagonal[2] == 7.0

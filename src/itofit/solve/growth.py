@@ -3,6 +3,9 @@
 A round looks at every linear term, monomial and drawn ridge that is not in the model. Its gain in log evidence is known
 from the linear problem (`relevance.gain_of`); the best newcomer of every output comes in if it gains more than the log
 of the number of its kind, a monomial together with the lower ones that divide it, since from far away x^3 looks like x.
+In few dimensions how a drives b and how b drives a come in and leave as a pair of one precision
+(`relevance.gain_of_two`): snapshots see their symmetric part well and their rotation badly, and one of them alone is
+hardly ever what they say.
 Then ridges turn (`solve.turning`), and what has too little evidence leaves.
 
 The drift grows twice, from monomials alone and from monomials and ridges, since a ridge looks like a cubic at first.
@@ -15,11 +18,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from itofit.process.features import Dictionary, joined
 from itofit.solve.gauss_newton import Run, State, kept, step
-from itofit.solve.relevance import ABSENT, CONSTANT, Posterior, Prior, gain_of
+from itofit.solve.relevance import ABSENT, CONSTANT, Posterior, Prior, gain_of, gain_of_two
 from itofit.solve.residuals import Residual
 from itofit.solve.task import Task
 from itofit.solve.turning import UNIT, Turning, frozen, shape_of, still, turned
@@ -28,6 +31,8 @@ from itofit.solve.whitening import Whitening
 _MOST_ROUNDS, _N_SETTLE = 8, 3
 # Start points for the Jacobian: few coefficients are in the model at once, so that its noise is not fitted.
 JACOBIAN_POINTS = 600
+# Dimensions up to which couplings come in pairs.
+FEW_DIMS = 4
 # The first precision of a term that comes in only because a multiple of it does.
 _WEAK = 1e-2
 
@@ -42,6 +47,16 @@ def own_slopes(dictionary: Dictionary, n_dims: int) -> Prior:
         if group.kind != "linear" or group.coordinates != (output,)
     ]
     return Prior.over(dictionary.groups, n_dims).without(others)
+
+
+def couplings(dictionary: Dictionary, n_dims: int) -> Int[np.ndarray, "n_pairs 2"]:
+    """Coefficients of how a drives b and how b drives a, for every pair a < b of few coordinates with linear terms."""
+    if n_dims > FEW_DIMS:
+        return np.zeros((0, 2), dtype=int)
+    kinds = [(group.kind, group.coordinates) for group in dictionary.groups for _ in range(group.size)]
+    at = {of[0]: f for f, (kind, of) in enumerate(kinds) if kind == "linear"}
+    found = [(at[a] * n_dims + b, at[b] * n_dims + a) for a in sorted(at) for b in sorted(at) if a < b]
+    return np.asarray(found, dtype=int).reshape(-1, 2)
 
 
 def grow(task: Task, aim: Dictionary, more: Dictionary | None, state: State, run: Run) -> tuple[Residual, State]:
@@ -80,7 +95,8 @@ def _n_ridges(n_dims: int) -> int:
 
 def _first(turning: Turning, aim: Dictionary, state: State) -> State:
     """The given fit of `aim` with everything else not in the model."""
-    prior = own_slopes(turning.dictionary, turning.snapshots.n_dims)
+    n_dims = turning.snapshots.n_dims
+    prior = own_slopes(turning.dictionary, n_dims).tied(couplings(turning.dictionary, n_dims))
     precision = np.concatenate([state.prior.precision, prior.precision[len(state.prior.precision) :]])
     shape = Prior(np.full(turning.n_ridges * turning.n_slots, ABSENT), np.zeros(0), np.zeros(0))
     v = np.zeros(turning.n_linear + len(shape.group))
@@ -148,6 +164,8 @@ class Newcomers:
                 return state
             outputs = np.flatnonzero((gain[best] > 0.0) & ~used)
             used[outputs] = True
+            if len(used) <= FEW_DIMS and best < n_terms and self.turning.rest.groups[best].kind == "linear":
+                used[self.turning.rest.groups[best].coordinates[0]] = True  # the other half of each pair
             if best < n_terms:
                 state = _with_term(self.turning, state, best, outputs, precision[best, outputs])
             else:
@@ -179,12 +197,15 @@ class Newcomers:
         inside, new = J[:, alive[columns]], np.concatenate([J[:, :n_terms], beside], axis=1)
         b = inside @ state.v[alive] - whitening(state.read(self.turning))
         posterior = Posterior(inside, state.prior.diagonal[alive])
-        cross = inside.T @ new
+        cross, covariance = inside.T @ new, posterior.covariance()
         q = (b - inside @ posterior.mean(b)) @ new
-        s = np.maximum(np.sum(new**2, axis=0) - np.sum(cross * (posterior.covariance() @ cross), axis=0), 1e-12)
-        gain = gain_of(q, s).reshape(-1, n_dims) - self.entry[:, None]
+        s = np.maximum(np.sum(new**2, axis=0) - np.sum(cross * (covariance @ cross), axis=0), 1e-12)
+        gain, best = gain_of(q, s), s**2 / np.maximum(q**2 - s, 1e-12)
+        for pair in couplings(self.turning.rest, n_dims):
+            both, half = new[:, pair], cross[:, pair]
+            gain[pair], best[pair] = gain_of_two(q[pair], both.T @ both - half.T @ covariance @ half)
+        gain = gain.reshape(-1, n_dims) - self.entry[:, None]
         gain[: n_terms // n_dims][alive[:n_terms].reshape(-1, n_dims)] = 0.0
-        best = s**2 / np.maximum(q**2 - s, 1e-12)
         return np.maximum(gain, 0.0), best.reshape(-1, n_dims)
 
 

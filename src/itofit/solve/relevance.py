@@ -112,6 +112,13 @@ class Prior:
         chosen[groups] = np.clip(precision, self.floor[groups], _LARGEST)
         return replace(self, precision=chosen)
 
+    def tied(self, pairs: Int[np.ndarray, "n_pairs 2"]) -> "Prior":
+        """The prior in which the coefficients of a pair are one group, that of the first."""
+        group, precision = self.group.copy(), self.precision.copy()
+        precision[group[pairs[:, 1]]] = GONE
+        group[pairs[:, 1]] = group[pairs[:, 0]]
+        return replace(self, group=group, precision=precision)
+
     def without(self, groups: Sequence[int]) -> "Prior":
         """The prior of the model without these groups."""
         precision = self.precision.copy()
@@ -236,6 +243,16 @@ def gain_of(q: np.ndarray, s: np.ndarray) -> np.ndarray:
     """The gain in log evidence of a newcomer at its best precision; none where q^2 < s."""
     u = np.maximum(q**2 / s, 1.0)
     return 0.5 * (u - 1.0 - np.log(u))
+
+
+def gain_of_two(q: Float[np.ndarray, " 2"], s: Float[np.ndarray, "2 2"]) -> tuple[float, float]:
+    """The gain of two newcomers under one precision at its best, and that precision, found on a grid."""
+    size, axes = np.linalg.eigh(s)
+    size, along = np.maximum(size, 1e-12), (axes.T @ q) ** 2
+    grid = np.geomspace(1e-4, _LARGEST, 120)[:, None]
+    gain = 0.5 * np.sum(np.log(grid / (grid + size)) + along / (grid + size), axis=1)
+    best = int(np.argmax(gain))
+    return max(float(gain[best]), 0.0), float(grid[best, 0])
 
 
 def _members(group: np.ndarray) -> list[tuple[int, np.ndarray]]:
