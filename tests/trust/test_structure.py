@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 
 from itofit.solve.relevance import GONE
-from itofit.trust.structure import WIDTH, _information, draw_structures
+from itofit.trust.structure import LOOSE, WIDE, WIDTH, draw_structures, loose_precisions
 
 
 def test_models_appear_as_often_as_their_posterior_probability():
@@ -18,11 +18,10 @@ def test_models_appear_as_often_as_their_posterior_probability():
     J = rng.standard_normal((20, 4))
     b = J @ np.asarray([2.0, 0.45, 0.25, 0.0]) + rng.standard_normal(20)
     log_odds = np.asarray([np.inf, 0.0, -0.5, -1.0])
-    precision = np.asarray([0.1, GONE, GONE, GONE])
-    found = draw_structures(J, b, precision, log_odds, 4000, np.random.default_rng(1))
+    used = np.asarray([0.1, 0.4, 0.5, 0.6])
+    inside = np.arange(4) == 0
+    found = draw_structures(J, J.T @ b, used, inside, log_odds, 4000, np.random.default_rng(1))
     frequency = np.mean([[p in model.inside for p in range(4)] for model in found], axis=0)
-
-    used = np.append(0.1, _information(J, J.T @ J, precision)[1:] / WIDTH)
 
     def log_weight(inside):
         covariance = np.eye(20) + (J[:, inside] / used[inside]) @ J[:, inside].T
@@ -39,5 +38,13 @@ def test_models_appear_as_often_as_their_posterior_probability():
 
 def test_without_candidates_the_model_stays():
     J, b = np.eye(3)[:, :1], np.ones(3)
-    found = draw_structures(J, b, np.asarray([1.0]), np.asarray([np.inf]), 5, np.random.default_rng(0))
+    always = np.asarray([np.inf])
+    found = draw_structures(J, J.T @ b, np.ones(1), always > 0, always, 5, np.random.default_rng(0))
     assert [(m.inside.tolist(), m.precision.tolist()) for m in found] == [([0], [1.0])] * 5
+
+
+def test_priors_of_draws_are_as_wide_as_their_standard_errors():
+    """Orthogonal columns: the standard error of each is one over its length, whatever else is in the model."""
+    J = np.diag([10.0, 10.0, 10.0, 5.0, 5.0])
+    found = loose_precisions(J, J, np.asarray([1e-3, 1.0, 90.0, GONE, GONE]), np.arange(5) == 4)
+    np.testing.assert_allclose(found, [1e-3, 1.0, 100.0 / LOOSE, 25.0 / WIDTH, 25.0 / WIDE])

@@ -159,6 +159,12 @@ class Snapshots:
         """The same times, weights and names around other points, row for row."""
         return Snapshots(self.times, tuple(clouds), self.weights, self.names)
 
+    def thinned(self, first: int, every: int) -> "Snapshots":
+        """Every so-manyth point of each snapshot; rows are in no order, so that such parts are independent samples."""
+        clouds = [x[first::every] for x in self.clouds]
+        weights = [w[first::every] for w in self.weights]
+        return Snapshots.from_arrays(clouds, self.times, [w / w.sum() for w in weights], self.names)
+
     def to_rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Points, times and weights, one row per point: the inverse of `from_rows`."""
         t = np.repeat(self.times, self.counts)

@@ -9,7 +9,7 @@ import functools
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
@@ -73,6 +73,13 @@ class Flight:
             x, z = _part(self.starts[chunk], self.noise[chunk], jnp.asarray(row), size)
             found.append((x, z, jnp.asarray(weights[at : at + size])))
         return found
+
+    def fold(self, k: int, count: int) -> "Flight":
+        """The k-th of `count` parts of the start points, each flown once; `count` is a power of two up to 16."""
+        starts = tuple(x[k::count] for x in self.starts)
+        noise = tuple(z[:, k::count] for z in self.noise)
+        weights = self.weights[k::count] / self.weights[k::count].sum()
+        return replace(self, weights=weights, n_draws=1, starts=starts, noise=noise)
 
     def end(self, process: ItoProcess, start: Array, noise: Array) -> Float[Array, "chunk n_dims"]:
         """Where the chains of one chunk end."""

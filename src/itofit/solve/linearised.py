@@ -2,11 +2,18 @@
 
     y = J v - b,        Cov(y) = I at the truth
 
+J is an average over start points, and its noise d is not small beside the slopes of what snapshots hardly see:
+E J'J = J0'J0 + E d'd, and all of d'd would count as information. Independent parts of the points have independent
+noise, so the products of different parts have the mean J0'J0 = H. The curvature of |y|^2 / 2 about the solution is H as
+well, since the noise of y and of its second derivative make up for d'd. `signal` is a root of H, and `against` = H v -
+J'y takes the place of J'b: H v' = against is the step from the solution v to that of a neighbouring problem.
+
 The unknowns v are the coefficients in the model, the shape of its ridges, and the coefficients of features that had
 too little evidence to come in. Every unknown moves the drift by v_p phi_p(x) outputs_p, where phi_p is one feature of
 `features`; for the shape of a ridge that feature is its slope, and `outputs_p` holds its amplitudes.
 """
 
+import functools
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -29,7 +36,7 @@ from itofit.solve.dense import HEUN_STEPS
 from itofit.solve.dictionaries import Library
 from itofit.solve.evidence import Evidence
 from itofit.solve.gauss_newton import State
-from itofit.solve.growth import JACOBIAN_POINTS
+from itofit.solve.growth import FEW_DIMS, JACOBIAN_POINTS
 from itofit.solve.relevance import CONSTANT, GONE, Prior
 from itofit.solve.residuals import Residual, Simulated
 from itofit.solve.task import Task
@@ -40,12 +47,13 @@ from itofit.solve.whitening import Whitening
 class Unknowns(NamedTuple):
     """Columns of the linear problem and what they are.
 
-    - `jacobian`: the columns. `v`, `precision`: the solution and its prior, `GONE` for what is not in the model.
+    - `folds`: the columns, over independent parts of the start points; `jacobian` is their mean.
+    - `v`, `precision`: the solution and its prior, `GONE` for what is not in the model.
     - `log_odds`: before seeing data, of each unknown being in the model; infinite for those that always are.
     - `dictionary`: the features they move; `feature`, `outputs`: which of them, and by how much for every output.
     """
 
-    jacobian: Float[np.ndarray, "n_rows n_unknowns"]
+    folds: Float[np.ndarray, "n_folds n_rows n_unknowns"]
     v: Float[np.ndarray, " n_unknowns"]
     precision: Float[np.ndarray, " n_unknowns"]
     log_odds: Float[np.ndarray, " n_unknowns"]
@@ -54,17 +62,22 @@ class Unknowns(NamedTuple):
     outputs: Float[np.ndarray, "n_unknowns n_dims"]
 
     @classmethod
-    def coefficients(cls, jacobian, v, precision, log_odds, dictionary: Dictionary, n_dims: int) -> "Unknowns":
+    def coefficients(cls, folds, v, precision, log_odds, dictionary: Dictionary, n_dims: int) -> "Unknowns":
         """One unknown for every feature and output."""
         feature = np.repeat(np.arange(dictionary.n_features), n_dims)
         outputs = np.tile(np.eye(n_dims), (dictionary.n_features, 1))
-        return cls(jacobian, v, precision, log_odds, dictionary, feature, outputs)
+        return cls(folds, v, precision, log_odds, dictionary, feature, outputs)
+
+    @property
+    def jacobian(self) -> Float[np.ndarray, "n_rows n_unknowns"]:
+        """J."""
+        return self.folds.mean(axis=0)
 
     def beside(self, other: "Unknowns") -> "Unknowns":
         """These unknowns and those."""
         feature = np.append(self.feature, self.dictionary.n_features + other.feature)
         return Unknowns(
-            np.concatenate([self.jacobian, other.jacobian], axis=1),
+            np.concatenate([self.folds, other.folds], axis=2),
             np.append(self.v, other.v),
             np.append(self.precision, other.precision),
             np.append(self.log_odds, other.log_odds),
@@ -78,12 +91,12 @@ class Unknowns(NamedTuple):
 class Linearised:
     """The linear problem y = J v - b of a fit.
 
-    `influence`: by snapshot, what each of its points contributes to the whitened residuals. `speed`: of the drift,
-    for unknowns of size one.
+    `y`: the residuals at the solution. `influence`: by snapshot, what each of its points contributes to them. `speed`:
+    of the drift, for unknowns of size one.
     """
 
     unknowns: Unknowns
-    b: Float[np.ndarray, " n_rows"]
+    y: Float[np.ndarray, " n_rows"]
     influence: dict[int, Float[np.ndarray, "n_rows n_points"]]
     speed: float
 
@@ -91,6 +104,16 @@ class Linearised:
     def features(self) -> AbstractFeatures:
         """What the unknowns are coefficients of."""
         return self.unknowns.dictionary.features
+
+    @functools.cached_property
+    def signal(self) -> Float[np.ndarray, "n_signal n_unknowns"]:
+        """G with G'G = H, as far as it is positive."""
+        return signal_of(self.unknowns.folds)
+
+    @property
+    def against(self) -> Float[np.ndarray, " n_unknowns"]:
+        """H v - J'y."""
+        return self.signal.T @ (self.signal @ self.unknowns.v) - self.unknowns.jacobian.T @ self.y
 
     def coefficients(self, v: Float[np.ndarray, "*n n_unknowns"]) -> Float[np.ndarray, "*n n_features n_dims"]:
         """What the unknowns are as coefficients of `features`."""
@@ -106,7 +129,7 @@ def linearised(task: Task, library: Library, drift: FeatureDrift, evidence: Evid
     known = dictionary_of(drift.features, library)
     few = task.snapshots.n_dims <= MANY_DIMS
     others = _left_out(library, known) if few else None
-    state = _state_of(evidence, known, task.speed)
+    state = state_of(evidence, known, task.speed)
     if path == "simulated":
         residual = task.residual(known, task.options.n_draws, cosines=True)
         whitening = task.whitening(residual, state.v)
@@ -118,8 +141,38 @@ def linearised(task: Task, library: Library, drift: FeatureDrift, evidence: Evid
         whitening = task.whitening(residual, state.v)
         found = residual if path == "seen" else task.corrected(residual, HEUN_STEPS)
         y, unknowns = whitening(found(state.v)), _seen(wide, state, whitening)
-    b = unknowns.jacobian @ unknowns.v - y
-    return Linearised(unknowns, b, whitening.influence(residual.spreads(state.v)), task.speed)
+    return Linearised(unknowns, y, whitening.influence(residual.spreads(state.v)), task.speed)
+
+
+def signal_of(
+    folds: Float[np.ndarray, "n_folds n_rows n_unknowns"], doubt: float = 0.0
+) -> Float[np.ndarray, "n_signal n_unknowns"]:
+    """G whose G'G is the mean product of different folds, its negative part left away.
+
+    The mean product has noise of its own; `doubt` of its standard deviations are taken off, which are
+    n sqrt(2 K / ((K - 1) rows)) for n the noise in J'J.
+    """
+    count, n_rows, _ = folds.shape
+    if count == 1:
+        return folds[0]
+    scale = np.sqrt(np.sum(folds**2, axis=(0, 1))) + 1e-12
+    rows = (folds / scale).reshape(count * n_rows, -1)
+    basis = np.linalg.svd(rows, full_matrices=False)[2]
+    inside = (rows @ basis.T).reshape(count, n_rows, -1)
+    whole = inside.mean(axis=0)
+    apart = inside - whole
+    noise = np.einsum("kra,krb->ab", apart, apart) / (count * (count - 1))
+    more = doubt * np.sqrt(2.0 * count / ((count - 1) * n_rows))
+    size, axes = np.linalg.eigh(whole.T @ whole - (1.0 + more) * noise)
+    kept = size > 1e-12 * size[-1]
+    return np.sqrt(size[kept])[:, None] * (axes[:, kept].T @ basis) * scale
+
+
+def by_fold(
+    residual: Residual, v: np.ndarray, whitening: Whitening, columns: np.ndarray
+) -> Float[np.ndarray, "n_folds n_rows n_columns"]:
+    """These columns of the Jacobian over independent parts of the start points."""
+    return np.stack([part.jacobian(v, whitening, columns) for part in residual.folds()])
 
 
 def dictionary_of(features: AbstractFeatures | object, library: Library) -> Dictionary:
@@ -136,8 +189,8 @@ def dictionary_of(features: AbstractFeatures | object, library: Library) -> Dict
     return joined(parts)
 
 
-def _state_of(evidence: Evidence, known: Dictionary, speed: float) -> State:
-    """The solution, every coefficient with its own precision."""
+def state_of(evidence: Evidence, known: Dictionary, speed: float) -> State:
+    """The solution of a fit, every coefficient with its own precision."""
     n_dims = evidence.coefficients.shape[1]
     constant = np.repeat([kind == "constant" for kind in _kinds(known)], n_dims)
     group = np.where(constant, CONSTANT, np.cumsum(~constant) - 1)
@@ -151,9 +204,9 @@ def _simulated(
     residual: Simulated, state: State, whitening: Whitening, known: Dictionary, others: Dictionary | None, turn: bool
 ) -> Unknowns:
     n_dims, odds = residual.snapshots.n_dims, _log_odds(known, others, residual.snapshots.n_dims)
-    J = residual.jacobian(state.v, whitening, np.arange(len(state.v)))
+    folds = by_fold(residual, state.v, whitening, np.arange(len(state.v)))
     prior = state.prior
-    found = Unknowns.coefficients(J, state.v, prior.diagonal, odds[: len(state.v)], known, n_dims)
+    found = Unknowns.coefficients(folds, state.v, prior.diagonal, odds[: len(state.v)], known, n_dims)
     turning = turning_ridges(residual, state) if turn else None
     if turning is not None:
         found = found.beside(_shapes(*turning, whitening))
@@ -161,21 +214,21 @@ def _simulated(
         return found
     few = on_trial(replace(residual, n_jacobian=JACOBIAN_POINTS), [others])
     v = np.concatenate([state.v, np.zeros(others.n_features * n_dims)])
-    J = few.jacobian(v, whitening, np.arange(len(state.v), len(v)))
+    folds = by_fold(few, v, whitening, np.arange(len(state.v), len(v)))
     nothing = v[len(state.v) :]
     more = odds[len(state.v) :]
-    return found.beside(Unknowns.coefficients(J, nothing, np.full(len(nothing), GONE), more, others, n_dims))
+    return found.beside(Unknowns.coefficients(folds, nothing, np.full(len(nothing), GONE), more, others, n_dims))
 
 
 def _shapes(turning, state: State, whitening: Whitening) -> Unknowns:
     """The shapes of the ridges in the model, about where they are."""
     slots = np.flatnonzero(state.prior.alive[turning.n_linear :])
-    J = turning.jacobian(state.v, whitening, turning.n_linear + slots)
+    folds = by_fold(turning, state.v, whitening, turning.n_linear + slots)
     n_dims = turning.snapshots.n_dims
     amplitudes = state.v[: turning.n_linear].reshape(-1, n_dims)[-turning.n_ridges :]
     nothing, fixed, sure = np.zeros(len(slots)), np.full(len(slots), state.prior.fixed), np.full(len(slots), np.inf)
     slopes = slopes_at(turning.shape(state.v))
-    return Unknowns(J, nothing, fixed, sure, slopes, slots, UNIT * amplitudes[slots // turning.n_slots])
+    return Unknowns(folds, nothing, fixed, sure, slopes, slots, UNIT * amplitudes[slots // turning.n_slots])
 
 
 def _seen(wide: Residual, state: State, whitening: Whitening) -> Unknowns:
@@ -184,8 +237,8 @@ def _seen(wide: Residual, state: State, whitening: Whitening) -> Unknowns:
     count = dictionary.n_features * n_dims
     v, precision = np.zeros(count), np.full(count, GONE)
     v[: len(state.v)], precision[: len(state.v)] = state.v, state.prior.diagonal
-    J = wide.jacobian(v, whitening, np.arange(count))
-    return Unknowns.coefficients(J, v, precision, _log_odds(dictionary, None, n_dims), dictionary, n_dims)
+    folds = by_fold(wide, v, whitening, np.arange(count))
+    return Unknowns.coefficients(folds, v, precision, _log_odds(dictionary, None, n_dims), dictionary, n_dims)
 
 
 def _left_out(library: Library, known: Dictionary) -> Dictionary | None:
@@ -201,12 +254,10 @@ def _left_out(library: Library, known: Dictionary) -> Dictionary | None:
 
 
 def _log_odds(known: Dictionary, others: Dictionary | None, n_dims: int) -> Float[np.ndarray, " n_coefficients"]:
-    """One linear term of another coordinate and half a term of every other kind are expected for an output."""
+    """Linear terms are there in few dimensions, else one of another coordinate is; of other kinds half a term is."""
     kinds = _kinds(known) + ([] if others is None else _kinds(others))
-    count = Counter(kinds)
-    each = {kind: -np.log(max(1, n_dims - 1) if kind == "linear" else 2.0 * n) for kind, n in count.items()} | {
-        "constant": np.inf
-    }
+    each = {kind: -np.log(2.0 * n) for kind, n in Counter(kinds).items()}
+    each |= {"constant": np.inf, "linear": np.inf if n_dims <= FEW_DIMS else -np.log(n_dims - 1)}
     return np.repeat([each[kind] for kind in kinds], n_dims)
 
 

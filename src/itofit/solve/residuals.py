@@ -21,6 +21,9 @@ from itofit.solve.flights import Flight, on_cores
 from itofit.solve.whitening import Spread, Whitening
 from itofit.weak.fixed_probes import AbstractProbes
 
+# Parts of the start points whose Jacobians are compared, and points below which they are not.
+N_FOLDS, FEWEST_TO_FOLD = 4, 40
+
 
 @dataclass(frozen=True, eq=False)
 class Residual(abc.ABC):
@@ -50,6 +53,10 @@ class Residual(abc.ABC):
         self, v: np.ndarray, whitening: Whitening, columns: Int[np.ndarray, " n_columns"]
     ) -> Float[np.ndarray, "n_rows n_columns"]:
         """These columns of the Jacobian dy / dv."""
+
+    def folds(self) -> Sequence["Residual"]:
+        """The same over independent parts of the start points; the whole where they are too few."""
+        return [self]
 
     def only(self, marks: Bool[np.ndarray, " n_groups"]) -> Self:
         """The same with the features of the marked groups alone."""
@@ -115,6 +122,13 @@ class Simulated(Residual):
         if not whitening.by_probe:
             return whitening.finish(self.slopes(v, whitening.bases, columns))
         return whitening.finish(self._sparse_slopes(v, [np.diag(basis) for basis in whitening.bases], columns))
+
+    def folds(self) -> Sequence["Simulated"]:
+        if any(len(flight.weights) < FEWEST_TO_FOLD for flight in self.flights):
+            return [self]
+        n_jacobian = -(-self.n_jacobian // N_FOLDS)
+        parts = [tuple(flight.fold(k, N_FOLDS) for flight in self.flights) for k in range(N_FOLDS)]
+        return [replace(self, flights=flights, n_jacobian=n_jacobian) for flights in parts]
 
     def slopes(
         self, v: np.ndarray, directions: Sequence[np.ndarray], columns: Int[np.ndarray, " n_columns"]

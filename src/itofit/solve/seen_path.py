@@ -23,7 +23,7 @@ from itofit.process.features import AbstractFeatures, Dictionary
 from itofit.process.ito import ItoProcess
 from itofit.snapshots.clouds import Snapshots
 from itofit.solve.flights import chunk_size, on_cores
-from itofit.solve.residuals import Residual, Simulated
+from itofit.solve.residuals import FEWEST_TO_FOLD, N_FOLDS, Residual, Simulated
 from itofit.solve.whitening import Spread, Whitening
 from itofit.weak.fixed_probes import AbstractProbes
 
@@ -93,6 +93,12 @@ class SeenPath(Residual):
         pairs = zip(whitening.bases, self.slopes, strict=True)
         return whitening.finish([basis @ slope[:, columns] for basis, slope in pairs])
 
+    def folds(self) -> Sequence["SeenPath"]:
+        if min(self.snapshots.counts) < FEWEST_TO_FOLD:
+            return [self]
+        parts = (self.diffusion, [a for a, _ in self.ends], self.probes, self.dictionary, self.speed)
+        return [SeenPath.over(self.snapshots.thinned(k, N_FOLDS), *parts) for k in range(N_FOLDS)]
+
     def only(self, marks: Bool[np.ndarray, " n_groups"]) -> Self:
         rows = np.repeat(marks, [group.size for group in self.dictionary.groups])
         columns = np.repeat(rows, self.snapshots.n_dims)
@@ -134,6 +140,9 @@ class Corrected(Residual):
         self, v: np.ndarray, whitening: Whitening, columns: Int[np.ndarray, " n_columns"]
     ) -> Float[np.ndarray, "n_rows n_columns"]:
         return self.simulated.jacobian(v, whitening, columns)
+
+    def folds(self) -> Sequence["Corrected"]:
+        return [replace(self, simulated=part) for part in self.simulated.folds()]
 
     def only(self, marks: Bool[np.ndarray, " n_groups"]) -> Self:
         simulated = replace(self.simulated, dictionary=self.dictionary.only(marks))

@@ -9,6 +9,7 @@ Near (omega, beta) this is linear in all unknowns, and the slopes are features a
 so the Jacobian is that of a linear drift with sech^2(z_u) [x, 1] beside its dictionary, times the amplitudes a_u.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
@@ -74,6 +75,9 @@ class Turning(Residual):
 
     def process(self, v: np.ndarray) -> ItoProcess:
         return self.at(v).process(v[: self.n_linear])
+
+    def folds(self) -> Sequence["Turning"]:
+        return [replace(self, base=part) for part in self.base.folds()]
 
     def jacobian(
         self, v: np.ndarray, whitening: Whitening, columns: Int[np.ndarray, " n_columns"]

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 from scipy.stats import norm
 
 from itofit.errors import InputError
@@ -123,25 +124,23 @@ def _from_one_start(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Estimates and standard errors `(n_times, 1 + n_levels, n_dims)`, the mean first, from one start snapshot.
 
-    Draws and fit share their noise, so that their difference is that of drift and start; the estimate itself has
-    many chains.
+    Draws and the first chain of the fit share their noise, so that their difference is that of drift and start; the
+    estimate itself is over all chains of the fit.
     """
     few = draws.first(N_SIMULATED)
     weights = np.tile(start.weights, (few.n_draws, 1))
     if draws.seed is not None:
         weights *= particle_weights(draws.seed, snapshot, len(start.weights), draws.n_draws)[: few.n_draws]
         weights /= weights.sum(axis=1, keepdims=True)
-    points, fitted = jnp.asarray(start.points, dtype=float), (draws.fitted, None)
-    course = (diffusion, start.time, times, dt)
-    clouds = _clouds((few.drifts, few.axes), few.n_draws, points, *course, key)
-    beside = _clouds(fitted, 1, points, *course, key)
-    many = _clouds(fitted, 1, jnp.tile(points, (_N_CHAINS, 1)), *course, jax.random.fold_in(key, 1))
+    points, course = jnp.asarray(start.points, dtype=float), (diffusion, start.time, times, dt, key)
+    clouds = _clouds((few.drifts, few.axes), np.zeros(few.n_draws, dtype=int), points, *course)
+    chains = _clouds((draws.fitted, None), np.arange(_N_CHAINS), points, *course)
     chained = np.tile(start.weights, _N_CHAINS) / _N_CHAINS
     estimates, errors = [], []
-    for several, alone, fine in zip(clouds, beside, many, strict=True):
+    for several, fits in zip(clouds, chains, strict=True):
         found = np.stack([_statistics(cloud, w, levels) for cloud, w in zip(several, weights, strict=True)])
-        estimates.append(_statistics(fine[0], chained, levels))
-        errors.append(np.sqrt(np.mean((found - _statistics(alone[0], start.weights, levels)) ** 2, axis=0)))
+        estimates.append(_statistics(np.concatenate(fits), chained, levels))
+        errors.append(np.sqrt(np.mean((found - _statistics(fits[0], start.weights, levels)) ** 2, axis=0)))
     return np.stack(estimates), np.stack(errors)
 
 
@@ -153,13 +152,25 @@ def _statistics(x: np.ndarray, weights: np.ndarray, levels: np.ndarray) -> Float
     return np.concatenate([(weights @ x)[None], np.stack(columns, axis=1)])
 
 
-def _clouds(drifts, n_draws, points, diffusion, now, times, dt, key) -> list[Float[np.ndarray, "n_draws n n_dims"]]:
-    """The clouds of every drift at increasing times, all driven by the same noise."""
-    x, found = jnp.broadcast_to(points, (n_draws, *points.shape)), []
-    for i, time in enumerate(times):
-        if time > now:
-            steps = jnp.asarray(Mesh.refine([now, time], dt).steps, dtype=float)
-            x, now = _push(drifts[0], drifts[1], diffusion, x, steps, jax.random.fold_in(key, 2 + i)), time
+def _clouds(
+    drifts: tuple[AbstractDrift, Any],
+    streams: Int[np.ndarray, " n_draws"],
+    points: Float[Array, "n n_dims"],
+    diffusion: AbstractDiffusion,
+    now: float,
+    times: Sequence[float],
+    dt: float,
+    key: PRNGKeyArray,
+) -> list[Float[np.ndarray, "n_draws n n_dims"]]:
+    """The clouds of every drift at increasing times, driven by the noise of its stream."""
+    legs = [Mesh.refine([a, b], dt).steps if b > a else np.zeros(0) for a, b in pairwise([now, *times])]
+    longest, n_streams = max(len(leg) for leg in legs), int(streams.max()) + 1
+    x, found = jnp.broadcast_to(points, (len(streams), *points.shape)), []
+    for i, leg in enumerate(legs):
+        # Filled up, so that one compilation serves all times.
+        steps = jnp.asarray(np.append(leg, np.zeros(longest - len(leg))), dtype=float)
+        k = jax.random.fold_in(key, i)
+        x = _push(*drifts, diffusion, x, steps, jnp.asarray(len(leg)), jnp.asarray(streams), n_streams, k)
         found.append(np.asarray(x, dtype=np.float64))
     return found
 
@@ -171,14 +182,17 @@ def _push(
     diffusion: AbstractDiffusion,
     start: Float[Array, "n_draws n n_dims"],
     steps: Float[Array, " n_steps"],
+    n_taken: Int[Array, ""],
+    streams: Int[Array, " n_draws"],
+    n_streams: int,
     key: PRNGKeyArray,
 ) -> Float[Array, "n_draws n n_dims"]:
     def one(drift, x, h, z):
         return jax.vmap(ItoProcess(drift, diffusion).euler_step, in_axes=(0, None, 0))(x, h, z)
 
-    def step(x, h_and_key):
-        h, k = h_and_key
-        z = jax.random.normal(k, x.shape[1:], x.dtype)
-        return eqx.filter_vmap(one, in_axes=(axes, 0, None, None))(drifts, x, h, z), None
+    def step(k, x):
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.fold_in(key, k), jnp.arange(n_streams))
+        z = jax.vmap(lambda stream: jax.random.normal(stream, x.shape[1:], x.dtype))(keys)
+        return eqx.filter_vmap(one, in_axes=(axes, 0, None, 0))(drifts, x, steps[k], z[streams])
 
-    return jax.lax.scan(step, start, (steps, jax.random.split(key, len(steps))))[0]
+    return jax.lax.fori_loop(0, n_taken, step, start)

@@ -1,12 +1,14 @@
 """Draws of the drift: what else the same particles could have told.
 
 Each draw gives every particle a random weight (Bayesian bootstrap), draws a model (`trust.structure`) and solves its
-linear problem at the solution of the fit,
+linear problem at the solution of the fit (`solve.linearised`),
 
-    v = C (J'(b - e) + Lambda^1/2 xi),      e = sum_i (omega_i - 1) a(i),      omega_i ~ Exp(1),  xi ~ N(0, I)
+    v = C (H v_fit - J'(y + e) + Lambda^1/2 xi),      C = (H + Lambda)^-1,      e = sum_i (omega_i - 1) a(i)
 
-where a(i) is what particle i contributes to the whitened residuals. Given the model v has covariance C, and it belongs
-to the weights: a forecast from the cloud with the same weights has the errors of drift and start together.
+with omega_i ~ Exp(1) and xi ~ N(0, I), where a(i) is what particle i contributes to the whitened residuals. Its
+covariance is that of an estimate from many moments, some of which say little, C (J'J + Lambda) C (Newey and Windmeijer,
+2009), and it belongs to the weights: a forecast from the cloud with the same weights has the errors of drift and start
+together.
 
 The weighting matrix of the fit is itself an estimate. For R residuals, p unknowns and a covariance estimated with nu
 degrees of freedom the variance of a generalised least squares estimate is that of known weights times
@@ -27,7 +29,7 @@ from itofit.process.drift import AbstractDrift, FeatureDrift
 from itofit.process.features import AbstractFeatures
 from itofit.solve.linearised import Linearised
 from itofit.solve.relevance import GONE, Posterior
-from itofit.trust.structure import draw_structures
+from itofit.trust.structure import draw_structures, loose_precisions
 
 N_DRAWS = 100
 
@@ -97,15 +99,17 @@ def _values(drifts: AbstractDrift, axes: Any, x: Float[Array, "n n_dims"]) -> Fl
 def draw_drifts(linear: Linearised, seed: int, n_draws: int = N_DRAWS) -> DriftDraws:
     """Draws of the drift of a fit."""
     rng = np.random.default_rng([seed, 7])
-    unknowns, b = linear.unknowns, linear.b
-    J = unknowns.jacobian
-    models = draw_structures(J, b, unknowns.precision, unknowns.log_odds, n_draws, rng)
-    errors = _error_draws(linear, seed, n_draws)
-    v = np.zeros((n_draws, J.shape[1]))
-    for row, error, model in zip(v, errors, models, strict=True):
-        posterior = Posterior(J[:, model.inside], model.precision)
+    unknowns, G, against = linear.unknowns, linear.signal, linear.against
+    always = np.isinf(unknowns.log_odds)
+    precision = loose_precisions(unknowns.jacobian, G, unknowns.precision, always)
+    inside = (unknowns.precision < GONE) | always
+    models = draw_structures(G, against, precision, inside, unknowns.log_odds, n_draws, rng)
+    moved = _error_draws(linear, seed, n_draws) @ unknowns.jacobian
+    v = np.zeros((n_draws, len(against)))
+    for row, move, model in zip(v, moved, models, strict=True):
+        posterior = Posterior(G[:, model.inside], model.precision)
         noise = np.sqrt(model.precision) * rng.standard_normal(len(model.inside))
-        row[model.inside] = posterior.solve(J[:, model.inside].T @ (b - error) + noise)
+        row[model.inside] = posterior.solve((against - move)[model.inside] + noise)
     coefficients, fitted = linear.coefficients(v), linear.coefficients(unknowns.v)
     used = np.flatnonzero(np.any(coefficients != 0.0, axis=(0, 2)) | np.any(fitted != 0.0, axis=1))
     return DriftDraws.of_coefficients(linear.features.only(used), coefficients[:, used], fitted[used], seed)
@@ -121,6 +125,6 @@ def _error_draws(linear: Linearised, seed: int, n_draws: int) -> Float[np.ndarra
     parts = [
         (particle_weights(seed, snapshot, a.shape[1], n_draws) - 1.0) @ a.T for snapshot, a in linear.influence.items()
     ]
-    n_rows, n_inside = len(linear.b), int(np.sum(linear.unknowns.precision < GONE))
+    n_rows, n_inside = len(linear.y), int(np.sum(linear.unknowns.precision < GONE))
     freedom = sum(a.shape[1] for a in linear.influence.values())
     return np.sum(parts, axis=0) * freedom / max(freedom - n_rows + n_inside, 0.5 * freedom)
