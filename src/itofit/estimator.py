@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from itofit.errors import FitWarning, InputError
 from itofit.face import Face, device_named, processor, seed_of
 from itofit.forecast import checked_times, grown, push_in_units, resampled, start_before, step_doubling_error
-from itofit.process.diffusion import AbstractDiffusion, diffusion_from_sigma
-from itofit.process.drift import AbstractDrift, CorrectedDrift, FeatureDrift, FunctionDrift, MeanDrift, members_of
+from itofit.process.diffusion import AbstractDiffusion
+from itofit.process.drift import AbstractDrift, CorrectedDrift, FeatureDrift, MeanDrift, members_of
 from itofit.process.features import AbstractFeatures, described, rebuilt
 from itofit.process.ito import ItoProcess, rescaled
 from itofit.simulate.mesh import Mesh
@@ -34,6 +34,8 @@ from itofit.solve.outcome import Fit, History, Outcome
 from itofit.solve.run import stacked
 from itofit.solve.step_size import TOLERANCE, checked_step, first_step
 from itofit.trust.methods import TrustMethods
+from itofit.trust.report import short_report
+from itofit.trust.sensitivity import standard_diffusion
 
 SOLVERS = ("auto", "moments", "adversarial")
 _ADVERSARIAL_ONLY = (
@@ -366,6 +368,9 @@ class FokkerPlanckProcess(Face, TrustMethods):
         self._check_fitted()
         return rescaled(self.standard_process_, self.scaling_)
 
+    def _notes(self) -> tuple[str, ...]:
+        return tuple(short_report(self))
+
     def _values(self) -> dict[str, Any]:
         return {
             "features": self._described()[0],
@@ -410,7 +415,7 @@ class FokkerPlanckProcess(Face, TrustMethods):
         self.scaling_ = Scaling(arrays["scaling.mean"], arrays["scaling.sd"])
         self.history_ = _record(GaussNewtonHistory if self.solver_ == "moments" else History, "history", arrays)
         self.evidence_ = _record(Evidence, "evidence", arrays) if "evidence.chi2" in arrays else None
-        diffusion = _standard_diffusion(self.sigma, self.scaling_)
+        diffusion = standard_diffusion(self.sigma, self.scaling_)
         self.standard_process_ = ItoProcess(self._restored_drift(values, arrays), diffusion)
         self._forget()
 
@@ -506,13 +511,8 @@ class _Task(NamedTuple):
             if options.hold_out > 0.0 and min(snapshots.counts) >= _FEWEST_TO_SPLIT:
                 training, held_out = split_rows(snapshots, options.hold_out, seed)
             scaling = Scaling.fit(training) if options.standardise else Scaling.identity(snapshots.n_dims)
-        diffusion = _standard_diffusion(sigma, scaling)
+        diffusion = standard_diffusion(sigma, scaling)
         return cls(scaling.transform(training), scaling.transform(held_out), diffusion, scaling, options)
-
-
-def _standard_diffusion(sigma: Any, scaling: Scaling) -> AbstractDiffusion:
-    raw = diffusion_from_sigma(sigma, len(scaling.mean))
-    return rescaled(ItoProcess(FunctionDrift(jnp.zeros_like), raw), scaling.inverse).diffusion
 
 
 def _keeper(

@@ -136,7 +136,12 @@ class Face(BaseEstimator, abc.ABC):
             truth=truth,
             start=grown_from,
             metrics=metrics,
+            notes=self._notes(),
         )
+
+    def _notes(self) -> tuple[str, ...]:
+        """What a scorecard says of the fit itself."""
+        return ()
 
     def score(self, X: Any, t: Any = None) -> float:
         """Minus the mean sliced W1 between forecasts and these points: larger is better, as scikit-learn wants."""

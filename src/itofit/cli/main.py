@@ -137,8 +137,9 @@ def info(run: RunFolder, as_json: Annotated[bool, typer.Option("--json", help="P
     typer.echo(f"{about['method']} on {model.snapshots_}")
     if isinstance(model, FokkerPlanckProcess):
         typer.echo(_summary(model))
-        if model.evidence_ is not None:
-            typer.echo(str(model.goodness_of_fit()))
+        said = model.reliability()
+        if said:
+            typer.echo(said)
 
 
 @app.command()

@@ -65,9 +65,10 @@ class Score:
 
 @dataclass(frozen=True, eq=False)
 class Scorecard:
-    """Scores for every held-out time; prints as a table."""
+    """Scores for every held-out time; prints as a table, followed by `notes` on the fit."""
 
     scores: tuple[Score, ...]
+    notes: tuple[str, ...] = ()
 
     def at(self, time: float) -> dict[str, Score]:
         """The scores at one time, by metric."""
@@ -99,7 +100,7 @@ class Scorecard:
                     f"{lead}  {s.metric:<14}{s.value:>9.4f}{s.floor:>9.4f}{s.floor_sd:>8.4f}{s.excess:>9.4f}"
                     f"{_shown(s.persistence):>10}{_shown(s.midpoint):>10}  {verdict}"
                 )
-        return "\n".join(line.rstrip() for line in [*lines, self._footnote()])
+        return "\n".join(line.rstrip() for line in [*lines, self._footnote(), *self.notes])
 
     def _footnote(self) -> str:
         if any(s.floor_kind == "split-half" for s in self.scores):
@@ -120,6 +121,7 @@ def score_snapshots(
     start: Callable[[float], Snapshot] | None = None,
     seed: int = 0,
     metrics: dict[str, Metric] | None = None,
+    notes: tuple[str, ...] = (),
 ) -> Scorecard:
     """Score the model's clouds against the held-out ones at the same times.
 
@@ -145,7 +147,7 @@ def score_snapshots(
                 else system_floor(metric, test, cloud, *draws[i])
             )
             scores.append(_score(name, metric, test, cloud, floor, idle, middle, known=draws is not None, seed=seed))
-    return Scorecard(tuple(scores))
+    return Scorecard(tuple(scores), notes)
 
 
 def _score(name, metric, test, cloud, floor: Floor, idle, middle, *, known: bool, seed: int) -> Score:

@@ -10,6 +10,7 @@ from itofit.estimator import FokkerPlanckProcess
 from itofit.snapshots.clouds import Snapshot
 from itofit.solve.evidence import GaussNewtonHistory
 from itofit.solve.outcome import History
+from itofit.trust.identifiability import Identifiability
 
 TRUTH, MODEL, MUTED = "#c0392b", "#2c6fbb", "#8a8f98"
 
@@ -68,14 +69,18 @@ def vector_field(
 
 def drift_field(ax: Axes, model: FokkerPlanckProcess, dims: tuple[int, int] = (0, 1), n: int = 18) -> Axes:
     """The fitted drift on a grid over the training data; other coordinates are held at their mean."""
+    _over_training_points(ax, model, model.drift, dims, n)
+    ax.set_title("fitted drift, training points behind", fontsize=10)
+    return ax
+
+
+def _over_training_points(ax: Axes, model: FokkerPlanckProcess, field, dims: tuple[int, int], n: int) -> None:
     pooled = np.concatenate(model.snapshots_.clouds)
     i, j = _checked_dims(dims, pooled.shape[1])
     low, high = np.quantile(pooled, [0.01, 0.99], axis=0)
     shown = pooled[np.random.default_rng(0).choice(len(pooled), min(len(pooled), 1500), replace=False)]
     ax.scatter(shown[:, i], shown[:, j], s=4, color=MUTED, alpha=0.3, linewidths=0)
-    vector_field(ax, model.drift, low, high, dims=dims, at=pooled.mean(axis=0), n=n)
-    ax.set_title("fitted drift, training points behind", fontsize=10)
-    return ax
+    vector_field(ax, field, low, high, dims=dims, at=pooled.mean(axis=0), n=n)
 
 
 def loss_history(ax: Axes, history: History) -> Axes:
@@ -111,3 +116,12 @@ def _checked_dims(dims: Sequence[int], n_dims: int) -> Sequence[int]:
             hint="coordinates are counted from 0",
         )
     return dims
+
+
+def undetermined_field(
+    ax: Axes, model: FokkerPlanckProcess, found: Identifiability, which: int = 0, dims: tuple[int, int] = (0, 1)
+) -> Axes:
+    """A field that the snapshots do not determine, over the training points; 0 is the one of most variance."""
+    _over_training_points(ax, model, lambda x: found.field(x, which), dims, 18)
+    ax.set_title(f"least determined: +-{found.remaining[which]:.2g} sd a unit of time", fontsize=10)
+    return ax

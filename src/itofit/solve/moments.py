@@ -24,7 +24,7 @@ from itofit.process.features import MANY_DIMS, Dictionary
 from itofit.process.ito import ItoProcess
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshots
-from itofit.solve.dense import collocate, worth_trying
+from itofit.solve.dense import HEUN_STEPS, collocate, worth_trying
 from itofit.solve.dictionaries import Library
 from itofit.solve.evidence import Evidence, GaussNewtonHistory
 from itofit.solve.gauss_newton import DAMPING, SMALL_DECREASE, Run, State, kept, step
@@ -41,6 +41,8 @@ from itofit.solve.turning import Turning, frozen, turned, turning_ridges
 from itofit.solve.whitening import Whitening
 
 _N_POLISH = 20
+# Steps of a refit, each with a covariance of its own.
+_N_REFIT = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +162,56 @@ def _polish(
             whitening = task.whitening(residual, state.v)
     residual, state = kept(residual, state)
     return residual, state, outcome, whitening
+
+
+def refit(task: Task, dictionary: Dictionary, evidence: Evidence, path: str) -> tuple[ItoProcess, Evidence] | None:
+    """The terms of a solution fitted to another task, say one with another sigma: none comes in and none leaves.
+
+    Gauss-Newton from that solution under its prior, ridges turning; None where its chains run to infinity.
+    """
+    n_dims, gaps = task.snapshots.n_dims, [int(a) for a, _ in evidence.ends]
+    if path == "simulated":
+        residual: Residual = task.residual(dictionary, task.options.n_draws, cosines=True)
+    else:
+        seen = task.seen_path(dictionary, gaps)
+        residual = seen if path == "seen" else task.corrected(seen, HEUN_STEPS)
+    grouped = np.repeat([g.kind != "constant" for g in dictionary.groups], [g.size for g in dictionary.groups])
+    prior = replace(Prior.over(dictionary.groups, n_dims), precision=evidence.precision[grouped].ravel())
+    state = State(evidence.coefficients.ravel() / task.speed, prior)
+    turning = turning_ridges(residual, state) if path == "simulated" and n_dims <= MANY_DIMS else None
+    residual, state = turning or (residual, state)
+    state = replace(state, residuals=residual(state.v))
+    if not np.all(np.isfinite(np.concatenate(state.read(residual)))):
+        return None
+    for _ in range(_N_REFIT):
+        moved = _lowered(residual, task.whitening(residual, state.v), state)
+        if moved is None:
+            break
+        state = moved
+    if isinstance(residual, Turning):
+        residual, state = frozen(residual, state)
+    return residual.process(state.v), _evidence(residual, state, task.whitening(residual, state.v))
+
+
+def _lowered(residual: Residual, whitening: Whitening, state: State) -> State | None:
+    """A Gauss-Newton step, halved until the objective falls; None where there is little to gain."""
+    columns, v = np.flatnonzero(state.prior.alive), state.v
+    y, J = whitening(state.read(residual)), residual.jacobian(v, whitening, columns)
+    precision = state.prior.diagonal[columns]
+    slope = J.T @ y + precision * v[columns]
+    move = Posterior(J, precision).solve(slope)
+    before = 0.5 * float(y @ y + precision @ v[columns] ** 2)
+    if not 0.5 * float(slope @ move) > SMALL_DECREASE * max(before, 1.0):
+        return None
+    for share in (1.0, 0.5, 0.25, 0.125):
+        candidate = v.copy()
+        candidate[columns] -= share * move
+        r = residual(candidate)
+        with np.errstate(over="ignore", invalid="ignore"):
+            after = 0.5 * float(np.sum(whitening(r) ** 2) + precision @ candidate[columns] ** 2)
+        if after < before:
+            return State(candidate, state.prior, residuals=r)
+    return None
 
 
 def _ladder(y: np.ndarray) -> list[float]:

@@ -1,30 +1,47 @@
 """What a fitted FokkerPlanckProcess says of its own reliability; each method hands over to a file of this room."""
 
+import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
+from sklearn.base import clone
 
-from itofit.errors import InputError
-from itofit.forecast import checked_times
+from itofit.errors import FitWarning, InputError
+from itofit.forecast import checked_times, resampled, start_before
+from itofit.process.diffusion import AbstractDiffusion, ConstantDiffusion
 from itofit.process.drift import FeatureDrift, members_of
-from itofit.process.features import FunctionFeatures
+from itofit.process.features import MANY_DIMS, Dictionary, FunctionFeatures
 from itofit.process.ito import ItoProcess
 from itofit.simulate.mesh import Mesh
-from itofit.snapshots.clouds import Snapshots
+from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.snapshots.scaling import Scaling
 from itofit.solve.dictionaries import library_for
 from itofit.solve.evidence import Evidence
-from itofit.solve.linearised import Linearised, linearised
+from itofit.solve.linearised import Linearised, dictionary_of, linearised
+from itofit.solve.moments import refit
 from itofit.solve.options import MomentsOptions
 from itofit.solve.outcome import Outcome
+from itofit.solve.reference import Reference, mean_slopes, reference
 from itofit.solve.run import stacked
 from itofit.solve.task import Task
+from itofit.solve.whitening import Whitening
 from itofit.trust.bands import Bands, forecast_bands
-from itofit.trust.goodness import GoodnessOfFit, goodness_of_fit
+from itofit.trust.equations import checked_degree, find_equations
+from itofit.trust.goodness import GoodnessOfFit, SquaresLaw, goodness_of_fit, law_of_squares
+from itofit.trust.identifiability import Identifiability, determined, identifiability, third_snapshot
+from itofit.trust.next_snapshot import NextSnapshot, left_over
 from itofit.trust.posterior import DriftDraws, draw_drifts
+from itofit.trust.printed import Equations
+from itofit.trust.report import report
+from itofit.trust.sensitivity import Refit, Sensitivity, sigma_sensitivity, sigmas, standard_diffusion, telling_times
+from itofit.trust.steps import StepError, step_error
+
+# Start points of the forecasts that show what a step or a sigma does.
+_MOST_STARTS = 1000
 
 
 class TrustMethods:
@@ -39,12 +56,18 @@ class TrustMethods:
     path_: str
     dt_: float
     seed_: int
+    sigma: Any
 
     _linear: Linearised | None
     _drawn: DriftDraws | None
+    _law: SquaresLaw | None
 
     @property
     def _automatic(self) -> bool:
+        raise NotImplementedError
+
+    def drift(self, x: Any) -> np.ndarray:
+        """g(x)."""
         raise NotImplementedError
 
     def _check_fitted(self) -> None:
@@ -56,12 +79,15 @@ class TrustMethods:
     def _moments_options(self) -> MomentsOptions:
         raise NotImplementedError
 
+    def _carry(self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None) -> Snapshots:
+        raise NotImplementedError
+
     def _standardised(self, x: Any) -> tuple[Float[Array, "n n_dims"], bool]:
         raise NotImplementedError
 
     def _forget(self) -> None:
         """Drop what was computed from an earlier fit."""
-        self._linear = self._drawn = None
+        self._linear = self._drawn = self._law = None
 
     def drift_std(self, x: Any) -> np.ndarray:
         """The standard error of g(x), at one state or at rows of states.
@@ -98,7 +124,178 @@ class TrustMethods:
                 found=f"one {self.solver_} fit: {self.outcome_.value}",
                 hint="solver='moments'; for the adversarial solver see history_.criterion",
             )
-        return goodness_of_fit(self.evidence_, self.snapshots_.times)
+        return goodness_of_fit(self.evidence_, self.snapshots_.times, self._squares_law())
+
+    def reliability(self) -> str:
+        """All that can be said of how far to believe the fit, in a few lines; takes less time than the fit."""
+        self._check_fitted()
+        return report(self)
+
+    def equations(self, degree: int = 3) -> Equations:
+        """The drift as a polynomial in the user's units: the terms the snapshots ask for, with standard errors.
+
+        Terms are chosen among all products of up to `degree` coordinates and fitted to the snapshots anew, beginning at
+        the fitted drift, be it of the moments or the adversarial solver. `p_value` says whether such a polynomial
+        explains the snapshots.
+        """
+        self._check_fitted()
+        checked_degree(degree, self.snapshots_.n_dims)
+        if self.evidence_ is None and self.path_ != "simulated":
+            raise InputError(
+                expected="a moments fit that ended", found=f"one that did not: {self.outcome_.value}", hint="fit again"
+            )
+        options = self._moments_options() if self.solver_ == "moments" else MomentsOptions()
+        gaps = [] if self.evidence_ is None else [int(a) for a, _ in self.evidence_.ends]
+        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+            snapshots, process = self.scaling_.transform(self.snapshots_), self.standard_process_
+            mesh = Mesh.refine(snapshots.times, self.dt_)
+            task = Task(snapshots, process.diffusion, mesh, options, self.seed_, not self._automatic)
+            return find_equations(task, process.drift, self.path_, gaps, self.scaling_, degree)
+
+    def identifiability(self, *, sigma_known: bool = True) -> Identifiability:
+        """What the snapshots do not determine of the drift, whatever the fit chose; of a moments fit.
+
+        With `sigma_known=False` also what could not be told if sigma were unknown.
+        """
+        evidence = self._ended("identifiability")
+        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+            task = self._task(self.standard_process_.diffusion)
+            known = self._terms(task)
+            problem = reference(task, known, evidence, self.path_)
+            found = identifiability(
+                problem, task.snapshots, self.scaling_, self.snapshots_.names, sigma_known=sigma_known
+            )
+            if len(self.snapshots_) > 2:
+                return found
+            first, last = (float(t) for t in self.snapshots_.times)
+            shares = {}
+            for time in (0.5 * (first + last), last + 0.5 * (last - first)):
+                more = self._seen_further(problem, known, time, int(np.mean(self.snapshots_.counts)))
+                shares[time] = determined(more, sigma_known=sigma_known)
+            return replace(found, notes=(*found.notes, third_snapshot(found.determined, shares)))
+
+    def next_snapshot(
+        self, candidates: Sequence[float] | np.ndarray, forecast: float, n_points: int | None = None
+    ) -> NextSnapshot:
+        """Of these times, the one at which a further snapshot would reduce the variance of the forecast's means most.
+
+        `n_points` of that snapshot are by default as many as the others have on average. Of a moments fit.
+        """
+        evidence = self._ended("next_snapshot")
+        begin, taken = float(self.snapshots_.times[0]), self.snapshots_.times
+        times = np.unique(np.atleast_1d(np.asarray(candidates, dtype=np.float64)))
+        if times.ndim != 1 or len(times) == 0 or not np.all(times > begin) or np.any(np.isin(times, taken)):
+            raise InputError(
+                expected=f"candidates after the first snapshot (t = {begin:g}) at which there is none yet",
+                found=f"{candidates!r}",
+                hint="[0.5, 1.5]",
+            )
+        wanted, count = float(self._wanted([forecast])[0]), n_points or int(np.mean(self.snapshots_.counts))
+        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+            task = self._task(self.standard_process_.diffusion)
+            known = self._terms(task)
+            problem = reference(task, known, evidence, self.path_)
+            first = task.snapshots.at(float(task.snapshots.times[0]))
+            onward = self._task_between(first, wanted, len(first.points), "initial")
+            slopes = mean_slopes(onward, known, evidence, problem)
+            after = [self._seen_further(problem, known, float(t), count) for t in times]
+            left = np.asarray([left_over(slopes, one.covariance()) for one in after])
+            return NextSnapshot(wanted, count, times, left_over(slopes, problem.covariance()), left)
+
+    def _ended(self, asked: str) -> Evidence:
+        """The evidence of a moments fit, or a refusal."""
+        self._check_fitted()
+        if self.evidence_ is None:
+            raise InputError(
+                expected=f"a moments fit that ended, for {asked}",
+                found=f"one {self.solver_} fit: {self.outcome_.value}",
+                hint="solver='moments'",
+            )
+        return self.evidence_
+
+    def _seen_further(self, problem: Reference, known: Dictionary, time: float, n_points: int) -> Reference:
+        """The reference problem with one more snapshot, as the fitted process predicts it."""
+        assert self.evidence_ is not None
+        before = start_before(self.scaling_.transform(self.snapshots_), time, "previous")
+        task = self._task_between(before, time, n_points, "previous")
+        return problem.joined(reference(task, known, self.evidence_, like=problem))
+
+    def _task_between(self, first: Snapshot, time: float, n_points: int, start: str) -> Task:
+        """From a standardised snapshot to the cloud that the fitted process predicts for that time."""
+        cloud = self._carry(np.asarray([time]), n_points, start, None).clouds[0]
+        clouds = [first.points, self.scaling_.standardise(cloud)]
+        snapshots = Snapshots.from_arrays(clouds, [first.time, time], [first.weights, None])
+        mesh = Mesh.refine(snapshots.times, self.dt_)
+        options, diffusion = self._moments_options(), self.standard_process_.diffusion
+        return Task(snapshots, diffusion, mesh, options, self.seed_, not self._automatic)
+
+    def sensitivity(
+        self,
+        sigma: Any,
+        times: Sequence[float] | np.ndarray | None = None,
+        *,
+        full: bool = False,
+    ) -> Sensitivity:
+        """How drift and forecast change with the sigma assumed, and which sigmas the snapshots exclude.
+
+        Each entry of `sigma` is what the estimator takes as `sigma`. The terms of the fitted drift are kept and fitted
+        anew for each; with `full` every fit begins anew and chooses its terms, which takes as long as the fit. Without
+        `times`: up to four of the snapshots' and half a span beyond the last.
+        """
+        self._check_fitted()
+        if self.evidence_ is None:
+            raise InputError(
+                expected="a moments fit that ended",
+                found=f"one {self.solver_} fit: {self.outcome_.value}",
+                hint="solver='moments'; or fit once for each sigma and compare the forecasts",
+            )
+        wanted = telling_times(self.snapshots_) if times is None else self._wanted(times)
+        fitted = Refit(self.standard_process_, self.evidence_)
+        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+            snapshots, tried = self.scaling_.transform(self.snapshots_), sigmas(sigma)
+            again = self._fitted_anew if full else self._same_terms
+            others = [(one, again(standard_diffusion(one, self.scaling_), one)) for one in tried]
+            where = (snapshots, self._thin_start(snapshots), wanted, self.dt_)
+            how = {"full": full, "law": self._squares_law(), "key": self._key(8)}
+            return sigma_sensitivity((self.sigma, fitted), others, *where, **how)
+
+    def step_error(self, times: Sequence[float] | np.ndarray | None = None) -> StepError:
+        """The error of a forecast from dt, by halving it, and the bound of Prop. 3 for an error of the drift beside it.
+
+        Without `times`: up to four of the snapshots' and half a span beyond the last.
+        """
+        self._check_fitted()
+        wanted = telling_times(self.snapshots_) if times is None else self._wanted(times)
+        snapshots, process = self.scaling_.transform(self.snapshots_), self.standard_process_
+        points, eps = np.concatenate(snapshots.clouds), None
+        constant = isinstance(process.diffusion, ConstantDiffusion)
+        if constant and (self.evidence_ is not None or len(members_of(process.drift)) > 1):
+            eps = float(np.max(np.linalg.norm(self._draws().spread(points), axis=1)))
+        how = {"points": points, "eps": eps, "names": tuple(snapshots.names), "key": self._key(9)}
+        return step_error(process, self._thin_start(snapshots), wanted, self.dt_, **how)
+
+    def _wanted(self, times: Sequence[float] | np.ndarray) -> np.ndarray:
+        return checked_times(times, float(self.snapshots_.times[0]))
+
+    def _thin_start(self, snapshots: Snapshots) -> Snapshot:
+        """The first snapshot, or so many of its points that a difference of forecasts is clear."""
+        first = snapshots.at(float(snapshots.times[0]))
+        points, weights = resampled(first.points, first.weights, min(len(first.points), _MOST_STARTS), self.seed_)
+        return Snapshot(first.time, points, weights)
+
+    def _same_terms(self, diffusion: AbstractDiffusion, sigma: Any) -> Refit | None:
+        del sigma
+        assert self.evidence_ is not None
+        task = self._task(diffusion)
+        found = refit(task, self._terms(task), self.evidence_, self.path_)
+        return None if found is None else Refit(*found)
+
+    def _fitted_anew(self, diffusion: AbstractDiffusion, sigma: Any) -> Refit | None:
+        del diffusion
+        with warnings.catch_warnings(action="ignore", category=FitWarning):
+            other = clone(self).set_params(sigma=sigma, solver="moments", random_state=self.seed_)  # pyright: ignore
+            other.fit(self.snapshots_)
+        return None if other.evidence_ is None else Refit(other.standard_process_, other.evidence_)
 
     def _draws(self) -> DriftDraws:
         """Drifts that could be the true one; found when they are first asked for."""
@@ -123,12 +320,37 @@ class TrustMethods:
         if self._linear is None and self.evidence_ is not None and isinstance(drift, FeatureDrift):
             # Many small steps and host linear algebra: a GPU only adds to them.
             with jax.default_device(jax.local_devices(backend="cpu")[0]):
-                snapshots = self.scaling_.transform(self.snapshots_)
-                mesh = Mesh.refine(snapshots.times, self.dt_)
-                task = Task(snapshots, self.standard_process_.diffusion, mesh, options, self.seed_, not self._automatic)
-                library = library_for(snapshots, self.scaling_, options, self.seed_)
+                task = self._task(self.standard_process_.diffusion)
+                library = library_for(task.snapshots, self.scaling_, options, self.seed_)
                 self._linear = linearised(task, library, drift, self.evidence_, self.path_)
         return self._linear
+
+    def _squares_law(self) -> SquaresLaw | None:
+        """The law of the squared residuals at the truth; found when it is first asked for."""
+        evidence = self.evidence_
+        if self.snapshots_.n_dims > MANY_DIMS or evidence is None:
+            return None  # in many dimensions correlations are shrunk, which makes another statistic
+        if self._law is None:
+            with jax.default_device(jax.local_devices(backend="cpu")[0]):
+                task = self._task(self.standard_process_.diffusion)
+                known, gaps = self._terms(task), [int(a) for a, _ in evidence.ends]
+                simulated, n_draws = self.path_ == "simulated", task.options.n_draws
+                residual = task.residual(known, n_draws, cosines=True) if simulated else task.seen_path(known, gaps)
+                spreads = residual.spreads(evidence.coefficients.ravel() / task.speed)
+                self._law = law_of_squares(spreads, Whitening.of(spreads, task.options.share).bases)
+        return self._law
+
+    def _terms(self, task: Task) -> Dictionary:
+        """The dictionary of the fitted drift."""
+        drift = self.standard_process_.drift
+        assert isinstance(drift, FeatureDrift)
+        return dictionary_of(drift.features, library_for(task.snapshots, self.scaling_, task.options, self.seed_))
+
+    def _task(self, diffusion: AbstractDiffusion) -> Task:
+        """What the moments solver was given, with this noise; all in standardised units."""
+        snapshots = self.scaling_.transform(self.snapshots_)
+        mesh = Mesh.refine(snapshots.times, self.dt_)
+        return Task(snapshots, diffusion, mesh, self._moments_options(), self.seed_, not self._automatic)
 
     def _member_draws(self) -> DriftDraws | None:
         members = members_of(drift := self.standard_process_.drift)

@@ -1,0 +1,283 @@
+"""Equations of motion: the choice of terms, the fit behind them, and the three ways to print them."""
+
+import copy
+import itertools
+import json
+import warnings
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from itofit import FitWarning, FokkerPlanckProcess, InputError, Snapshots
+from itofit.process import ConstantDiffusion
+from itofit.process.drift import FunctionDrift
+from itofit.simulate.mesh import Mesh
+from itofit.snapshots import Scaling
+from itofit.solve.options import MomentsOptions
+from itofit.solve.task import Task
+from itofit.trust.equations import find_equations
+from itofit.trust.printed import Equations
+from itofit.trust.subset import best_subset
+
+DT, N_POINTS, SIGMA = 0.05, 400, 1.0
+PUSH, PULL = np.array([12.0, 12.0]), np.array([4.0, 1.0])
+TRUTH = {(0, ()): 12.0, (0, (0,)): -4.0, (1, ()): 12.0, (1, (1,)): -1.0}
+
+
+def chain(times, rng, start=None):
+    """Clouds of the Euler chain of dx = (push - pull x) dt + dW, with DT as its step: what the solver fits."""
+    x, now, clouds = rng.standard_normal((N_POINTS, 2)) if start is None else start, 0.0, []
+    for time in times:
+        for _ in range(round((time - now) / DT)):
+            x = x + (PUSH - PULL * x) * DT + SIGMA * np.sqrt(DT) * rng.standard_normal(x.shape)
+        now = time
+        clouds.append(x)
+    return clouds
+
+
+def snapshots(times, seed, *, shared):
+    rng = np.random.default_rng(seed)
+    clouds = chain(times, rng) if shared else [chain([t], rng)[0] for t in times]
+    return Snapshots.from_arrays(clouds, times, names=["a", "b"])
+
+
+def task_of(data, options=None):
+    """The task of the solver, and the true drift in its units."""
+    scaling = Scaling.fit(data)
+    mean, sd = (jnp.asarray(x, dtype=float) for x in (scaling.mean, scaling.sd))
+    drift = FunctionDrift(lambda z: (jnp.asarray(PUSH) - jnp.asarray(PULL) * (mean + sd * z)) / sd)
+    z, noise = scaling.transform(data), ConstantDiffusion(jnp.diag(SIGMA / sd))
+    options = MomentsOptions(n_draws=4) if options is None else options
+    return Task(z, noise, Mesh.refine(z.times, DT), options, 0, True), drift, scaling
+
+
+def errors_of(found, truth=TRUTH):
+    """Errors of the true terms in their standard errors; fails where terms are missing or false."""
+    present = {(o, found.terms[row]): (row, o) for row, o in np.argwhere(found.present).tolist()}
+    assert set(present) == set(truth)
+    return np.array(
+        [(found.coefficients[present[at]] - value) / found.standard_errors[present[at]] for at, value in truth.items()]
+    )
+
+
+@pytest.fixture(scope="module")
+def data():
+    return snapshots([0.0, 0.1, 0.3], 0, shared=True)
+
+
+@pytest.fixture(scope="module")
+def model(data):
+    options = {"n_single": 0, "n_pair": 0}
+    with warnings.catch_warnings(action="ignore", category=FitWarning):  # the step is the chain's own
+        return FokkerPlanckProcess(SIGMA, dt=DT, solver="moments", random_state=0, options=options).fit(data)
+
+
+@pytest.fixture(scope="module")
+def found(model):
+    return model.equations(degree=2)
+
+
+def test_the_best_subset_is_the_best_of_all():
+    """All 2^9 sets by hand; columns are correlated so that greedy steps alone go astray."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        J = rng.standard_normal((30, 9)) @ (np.eye(9) + 0.8 * rng.standard_normal((9, 9)))
+        b = J[:, :3] @ np.array([1.0, -1.0, 0.5]) + rng.standard_normal(30)
+
+        def cost(inside, J=J, b=b):
+            rest = b - J[:, inside] @ np.linalg.lstsq(J[:, inside], b, rcond=None)[0]
+            return rest @ rest + 9.0 * len(inside)
+
+        best = min((list(s) for k in range(10) for s in itertools.combinations(range(9), k)), key=cost)
+        assert best_subset(J, b, 9.0).tolist() == best
+
+
+def test_copies_and_nothing_are_no_columns():
+    rng = np.random.default_rng(1)
+    column = rng.standard_normal(40)
+    J = np.column_stack([column, 1e-9 * column, np.zeros(40), rng.standard_normal((40, 50))])
+    chosen = best_subset(J, 10.0 * column, 9.0)
+    assert len(chosen) == 1
+    assert chosen[0] in (0, 1)
+    assert best_subset(J, np.zeros(40), 9.0).tolist() == []
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_linear_drift_is_found_with_its_errors(shared):
+    """Four coefficients of two data sets: none is off by more than 4 standard errors, p = 5e-4 in all."""
+    task, drift, scaling = task_of(snapshots([0.0, 0.1, 0.3], 10, shared=shared))
+    got = find_equations(task, drift, "simulated", [], scaling, 2)
+    assert np.all(np.abs(errors_of(got)) < 4.0)
+    assert got.converged
+    assert got.same_particles == shared
+    assert not got.rejected(0.001)
+    # The covariance holds the squared standard errors, term by term.
+    np.testing.assert_allclose(np.diag(got.covariance), got.standard_errors[got.present] ** 2)
+
+
+def test_other_units_give_the_same_equation():
+    """For x -> u x a coefficient of a term of degree d goes by u^(1 - d); the task in standardised units is one."""
+    task, drift, scaling = task_of(snapshots([0.0, 0.1, 0.3], 10, shared=True))
+    u = np.array([1000.0, 0.01])
+    one = find_equations(task, drift, "simulated", [], scaling, 2)
+    other = find_equations(task, drift, "simulated", [], Scaling(u * scaling.mean, u * scaling.sd), 2)
+    assert one.terms == other.terms
+    by_term = np.array([u / np.prod(u[list(term)]) for term in one.terms])
+    np.testing.assert_allclose(other.coefficients, by_term * one.coefficients, rtol=1e-5)
+    np.testing.assert_allclose(other.standard_errors, by_term * one.standard_errors, rtol=1e-5)
+    assert other.p_value == pytest.approx(one.p_value, rel=1e-4)
+
+
+def test_dense_snapshots_give_equations_too():
+    """One Euler step h a gap is 1 - a h, which is exp(-p h) of a fine chain; the trapezoid is only near it here."""
+    times = [round(DT * k, 2) for k in range(5)]
+    task, drift, scaling = task_of(snapshots(times, 3, shared=False))
+    pull = -np.log(1.0 - PULL * DT) / DT
+    truth = {at: -pull[at[0]] if at[1] else pull[at[0]] * PUSH[at[0]] / PULL[at[0]] for at in TRUTH}
+    corrected, seen = (find_equations(task, drift, path, [0, 1, 2, 3], scaling, 1) for path in ("corrected", "seen"))
+    assert np.all(np.abs(errors_of(corrected, truth)) < 4.0)
+    np.testing.assert_allclose(seen(scaling.mean), corrected(scaling.mean), rtol=0.25)
+
+
+def test_a_polynomial_that_cannot_be_right_says_so():
+    """With three times the noise clouds would be far wider than they are."""
+    task, drift, scaling = task_of(snapshots([0.0, 0.1, 0.3], 10, shared=False))
+    loud = replace(task, diffusion=ConstantDiffusion(jnp.diag(3.0 * SIGMA / jnp.asarray(scaling.sd))))
+    got = find_equations(loud, drift, "simulated", [], scaling, 2)
+    assert got.rejected(0.001)
+    assert "snapshots contradict" in str(got)
+
+
+def test_the_equations_of_a_fit(model, found, data):
+    assert np.all(np.abs(errors_of(found)) < 4.0)
+    assert found.converged
+    # The same data and terms, but the covariance of the residuals at another drift and no prior.
+    x = data.clouds[1][:50]
+    size = np.sqrt(np.sum(found.standard_errors**2))
+    assert np.max(np.abs(found(x) - model.drift(x))) < 3.0 * size
+
+
+def test_equations_survive_saving(model, found, tmp_path):
+    model.save(tmp_path / "run")
+    again = FokkerPlanckProcess.load(tmp_path / "run").equations(degree=2)
+    assert again.terms == found.terms
+    np.testing.assert_allclose(again.coefficients, found.coefficients, rtol=1e-3, atol=1e-3)
+
+
+def test_a_drift_of_any_kind_can_be_the_beginning(model, found):
+    other = copy.copy(model)
+    other.solver_, other.evidence_ = "adversarial", None
+    again = other.equations(degree=2)
+    np.testing.assert_allclose(again.coefficients, found.coefficients, rtol=1e-3)
+
+
+def test_what_cannot_be_asked_is_refused(model, found):
+    for degree in (0, 6, True):
+        with pytest.raises(InputError, match="degree"):
+            model.equations(degree)
+    with pytest.raises(NotFittedError):
+        FokkerPlanckProcess().equations()
+    with pytest.raises(InputError, match="level"):
+        found.interval(95.0)
+    with pytest.raises(InputError, match="shape"):
+        found(np.zeros(3))
+    lost = copy.copy(model)
+    lost.evidence_, lost.path_ = None, "seen"
+    with pytest.raises(InputError, match="ended"):
+        lost.equations()
+    wide = Snapshots.from_arrays([np.random.default_rng(k).standard_normal((9, 12)) for k in range(2)], [0.0, 1.0])
+    many = copy.copy(model)
+    many.snapshots_ = wide
+    with pytest.raises(InputError, match="coefficients"):
+        many.equations(3)
+
+
+def printed(names=("x", "y"), scale=1.0):
+    """Two equations of three terms, one of them absent from each."""
+    terms = ((), (0,), (0, 0, 1))
+    coefficients = scale * np.array([[12.3456, 0.0], [-4.0, 0.5], [0.0, -123456.0]])
+    errors = scale * np.array([[0.1234, 0.0], [0.0199, 0.25], [0.0, 1300.0]])
+    rest = {"covariance": np.eye(4), "chi2": 11.0, "expected": 12.0, "p_value": 0.5}
+    return Equations(tuple(names), 3, terms, coefficients, errors, **rest, same_particles=False, converged=True)
+
+
+def run(source):
+    space = {}
+    exec(compile(source, "<equations>", "exec"), space)
+    return space["drift"]
+
+
+def test_text_rounds_to_two_digits_of_the_error():
+    lines = str(printed()).splitlines()
+    assert lines[:4] == [
+        "dx/dt =   12.35    +- 0.12",
+        "        -  4.000   +- 0.020    x",
+        "dy/dt =    0.50    +- 0.25     x",
+        "        -  1.235e5 +- 0.013e5  x^2 y",
+    ]
+    assert lines[4].startswith("chi-squared 11.0, 12.0 expected, p = 0.500: the snapshots do not contradict")
+
+
+def test_latex_is_one_aligned_block():
+    lines = printed().latex().splitlines()
+    assert lines[0] == r"\begin{aligned}"
+    assert lines[1] == r"\frac{\mathrm{d} x}{\mathrm{d} t} &= (12.35 \pm 0.12) - (4.000 \pm 0.020)\, x \\"
+    assert lines[2].endswith(r"(0.50 \pm 0.25)\, x - (1.235 \pm 0.013) \cdot 10^{5}\, x^{2} y")
+    assert lines[3] == r"\end{aligned}"
+
+
+def test_odd_names_are_harmless():
+    odd = printed(("CD_4 50% #1", "\\input{x}^~$&\n\"'''"))
+    latex = odd.latex()
+    assert r"\text{CD\_4 50\% \#1}^{2}" in latex
+    assert r"\text{\textbackslash{}input\{x\}\textasciicircum{}\textasciitilde{}\$\&" in latex
+    assert latex.count("{") - 2 * latex.count(r"\{") == latex.count("}") - 2 * latex.count(r"\}")
+    x = np.array([[1.0, 2.0], [-1.0, 0.5]])
+    for names in (odd.names, ("np", "x"), ("class", "y"), ("a", "a"), ("x1", "x2"), ("x1", "x0")):
+        np.testing.assert_allclose(run(printed(names).python())(x), printed()(x), rtol=1e-12)
+    assert "x2**2" not in printed(("x1", "x2")).python()
+    assert "x1**2 * x2" in printed(("x1", "x2")).python()
+    assert "[CD_4 50% #1]^2" in str(odd)
+
+
+def test_the_printed_forms_are_the_equations(found, data):
+    drift = run(found.python())
+    np.testing.assert_allclose(drift(data.clouds[0]), found(data.clouds[0]), rtol=1e-12)
+    np.testing.assert_allclose(drift(data.clouds[0][0]), found(data.clouds[0][0]), rtol=1e-12)
+    records = json.loads(json.dumps(found.to_records()))
+    by_hand = np.zeros((3, 2))
+    for record in records:
+        value = record["coefficient"] * np.prod(data.clouds[0][:3] ** record["powers"], axis=1)
+        by_hand[:, found.names.index(record["coordinate"])] += value
+    np.testing.assert_allclose(by_hand, found(data.clouds[0][:3]))
+    low, high = found.interval(0.95)
+    np.testing.assert_allclose((high - low)[found.present], 2 * 1.959964 * found.standard_errors[found.present])
+
+
+def test_nothing_is_an_equation_as_well():
+    nothing = replace(
+        printed(),
+        terms=(),
+        coefficients=np.zeros((0, 2)),
+        standard_errors=np.zeros((0, 2)),
+        covariance=np.zeros((0, 0)),
+        converged=False,
+    )
+    x = np.ones((3, 2))
+    np.testing.assert_array_equal(nothing(x), 0.0 * x)
+    np.testing.assert_array_equal(run(nothing.python())(x), 0.0 * x)
+    assert "&= 0" in nothing.latex()
+    assert str(nothing).startswith("dx/dt =   0\ndy/dt =   0\n")
+    assert "first guess" in str(nothing)
+    assert nothing.to_records() == []
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_numbers_of_any_size_are_read_back(scale):
+    """Within half a unit of the second digit of the error."""
+    line = str(printed(scale=scale)).splitlines()[0].split("=")[1].split()
+    assert float(line[0]) == pytest.approx(12.3456 * scale, abs=0.005 * scale)
+    assert float(line[2]) == pytest.approx(0.1234 * scale, abs=0.005 * scale)
