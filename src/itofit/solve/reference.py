@@ -7,6 +7,7 @@
 The fitted drift only says where the problem is linearised. What it dropped is unknown here like everything else.
 """
 
+import functools
 from dataclasses import dataclass, replace
 from math import comb
 
@@ -51,16 +52,22 @@ class Reference:
 
     - `metric`: mean products of the features over the snapshots, each of them counting the same. `speed`: of the drift
       for coefficients of size one.
-    - `signal`: G. `precision`: of the prior. `fitted`: the fitted drift as a polynomial, as near as there is one.
+    - `folds`: the slopes of the residuals, over independent parts of the start points. `precision`: of the prior.
+    - `fitted`: the fitted drift as a polynomial, as near as there is one.
     """
 
     dictionary: Dictionary
     n_dims: int
     metric: Float[np.ndarray, "n_features n_features"]
     speed: float
-    signal: Float[np.ndarray, "n_signal n_unknowns"]
+    folds: Float[np.ndarray, "n_folds n_rows n_unknowns"]
     precision: Float[np.ndarray, " n_unknowns"]
     fitted: Float[np.ndarray, " n_coefficients"]
+
+    @functools.cached_property
+    def signal(self) -> Float[np.ndarray, "n_signal n_unknowns"]:
+        """G."""
+        return signal_of(self.folds, doubt=1.0)
 
     @property
     def n_coefficients(self) -> int:
@@ -69,7 +76,10 @@ class Reference:
 
     def joined(self, other: "Reference") -> "Reference":
         """The same unknowns seen by both problems."""
-        return replace(self, signal=np.concatenate([self.signal, other.signal]))
+        parts = [self.folds, other.folds]
+        if len(self.folds) != len(other.folds):
+            parts = [part.mean(axis=0, keepdims=True) for part in parts]
+        return replace(self, folds=np.concatenate(parts, axis=1))
 
     def covariance(self, sigma_known: bool = True) -> Float[np.ndarray, "n_unknowns n_unknowns"]:
         """What the snapshots leave of the prior; without the row of log sigma where it is known."""
@@ -97,7 +107,7 @@ def reference(
     slopes = by_fold(_beside(task, residual, base.dictionary, path, gaps), v, whitening, columns)
     noise = _noise_slopes(task, known, state, whitening, path, gaps)
     every = np.concatenate([slopes * base.speed / task.speed, noise[:, :, None]], axis=2)
-    return replace(base, signal=signal_of(every, doubt=1.0))
+    return replace(base, folds=every)
 
 
 def mean_slopes(task: Task, known: Dictionary, evidence: Evidence, like: Reference) -> Float[np.ndarray, "n_dims n"]:
@@ -120,7 +130,7 @@ def _prior_of(task: Task, known: Dictionary, state: State) -> Reference:
     degree = np.asarray([len(term) for term in terms])
     precision = np.bincount(degree)[degree] * np.maximum(np.diag(metric), 1e-12)
     every = np.append(np.repeat(precision, n_dims), _LOG_SIGMA_PRECISION)
-    return Reference(tried, n_dims, metric, task.speed, np.zeros((0, len(every))), every, fitted)
+    return Reference(tried, n_dims, metric, task.speed, np.zeros((1, 0, len(every))), every, fitted)
 
 
 def _residual(task: Task, known: Dictionary, path: str, gaps: list[int]) -> Residual:

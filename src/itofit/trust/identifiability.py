@@ -25,7 +25,7 @@ from itofit.snapshots.scaling import Scaling
 from itofit.solve.reference import Reference
 
 # Below this share of its prior variance a field is not determined, below the second only in part.
-UNDETERMINED, PARTLY = 0.5, 0.9
+UNDETERMINED, PARTLY = 0.5, 0.75
 _N_FIELDS = 3
 # The share of what a change of sigma moves by itself that may be left where the drift pays it back.
 _HARDLY_SEEN = 0.05
@@ -220,9 +220,9 @@ def _equilibrium(problem: Reference, sigma: float) -> list[str]:
     At equilibrium (a g, sqrt(a) sigma) have the same law for every a: along (2 g, 1), per unit of log sigma, nothing is
     seen.
     """
-    if sigma >= PARTLY:
-        return []
     seen = problem.signal @ np.append(2.0 * problem.fitted, 1.0)
     if float(seen @ seen) < _HARDLY_SEEN * float(problem.signal[:, -1] @ problem.signal[:, -1]):
         return ["the population is near equilibrium: sigma and the drift's scale cannot be told apart"]
+    if sigma >= PARTLY:
+        return []
     return [f"sigma is {'not determined' if sigma < UNDETERMINED else 'determined in part'} ({100 * sigma:.0f} %)"]

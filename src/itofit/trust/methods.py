@@ -199,8 +199,10 @@ class TrustMethods:
             onward = self._task_between(first, wanted, len(first.points), "initial")
             slopes = mean_slopes(onward, known, evidence, problem)
             after = [self._seen_further(problem, known, float(t), count) for t in times]
-            left = np.asarray([left_over(slopes, one.covariance()) for one in after])
-            return NextSnapshot(wanted, count, times, left_over(slopes, problem.covariance()), left)
+            before = left_over(slopes, problem.covariance())
+            # The information of few points is known with noise, but no snapshot takes any away.
+            left = np.asarray([min(before, left_over(slopes, one.covariance())) for one in after])
+            return NextSnapshot(wanted, count, times, before, left)
 
     def _ended(self, asked: str) -> Evidence:
         """The evidence of a moments fit, or a refusal."""
