@@ -121,6 +121,7 @@ def test_history_is_complete(grown):
     assert np.all(np.isfinite(history.criterion))
 
 
+@pytest.mark.slow
 def test_networks_on_both_sides_keep_their_slope_and_stop_at_a_plateau(data):
     model = tiny(n_iter=13, options=NETWORKS).fit(data)
     assert model.outcome_ is Outcome.budget
@@ -195,6 +196,7 @@ def test_the_network_begins_at_the_affine_function_nearest_to_the_polynomials(da
     assert int(drift.begun(3).n_terms) == 6
 
 
+@pytest.mark.slow
 def test_a_level_that_fails_is_left_and_the_next_one_tried(data, monkeypatch):
     """Polynomials that diverge do not keep the network away; the outcome says so unless the fit is good.
 

@@ -454,6 +454,7 @@ def test_auto_takes_moments_on_a_cpu_unless_a_choice_asks_for_the_other():
         assert isinstance(FokkerPlanckProcess(device="cpu", **choice).solver_options(), AdversarialOptions)
 
 
+@pytest.mark.slow
 def test_a_warm_start_begins_at_the_moments_drift(data, model, tmp_path):
     """With a learning rate of nothing the correction stays zero."""
     tiny = {"drift_width": 8, "drift_depth": 1, "eval_every": 1}

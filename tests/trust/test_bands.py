@@ -7,22 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from itofit import FokkerPlanckProcess, InputError, known_system
+from itofit import FokkerPlanckProcess, InputError
 from itofit.process import ConstantDiffusion
 from itofit.process.features import monomials
 from itofit.snapshots import Scaling
 from itofit.trust.bands import N_SIMULATED, forecast_bands
 from itofit.trust.posterior import DriftDraws
-
-
-@pytest.fixture(scope="module")
-def data():
-    return known_system("ou").observe(300, [0.0, 0.3, 1.0], key=jax.random.key(0))
-
-
-@pytest.fixture(scope="module")
-def model(data):
-    return FokkerPlanckProcess(0.7, dt=0.05, solver="moments", random_state=0).fit(data)
 
 
 def test_at_the_first_snapshot_a_band_is_the_standard_error_of_its_mean(model, data):

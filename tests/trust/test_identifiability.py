@@ -105,6 +105,7 @@ def turned(sds):
     return FokkerPlanckProcess(0.0, dt=0.05, solver="moments", random_state=0).fit(data)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::itofit.FitWarning")
 def test_a_rotation_is_seen_only_where_the_cloud_is_not_round():
     round_one, long_one = (turned(np.asarray(sds)).identifiability() for sds in ([1.0, 1.0], [3.0, 1.0]))
@@ -132,6 +133,7 @@ def test_a_further_snapshot_leaves_less(pulled, tmp_path):
     np.testing.assert_allclose(again.after, found.after, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_at_equilibrium_sigma_and_the_scale_of_the_drift_cannot_be_told_apart():
     rng = np.random.default_rng(0)
     still = Snapshots.from_arrays([rng.standard_normal((600, 1)) / np.sqrt(2) for _ in range(3)], [0.0, 0.5, 1.0])

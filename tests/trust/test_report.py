@@ -6,13 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from itofit import FokkerPlanckProcess, known_system
-
-
-@pytest.fixture(scope="module")
-def model():
-    data = known_system("ou").observe(200, [0.0, 0.3, 1.0], key=jax.random.key(0))
-    return FokkerPlanckProcess(0.7, dt=0.05, solver="moments", random_state=0).fit(data)
+from itofit import known_system
 
 
 def test_a_report_holds_every_part_with_the_numbers_of_that_part(model):
@@ -22,7 +16,7 @@ def test_a_report_holds_every_part_with_the_numbers_of_that_part(model):
     share = float(re.search(r"standard error ([\d.]+) %", said)[1])
     pooled = np.concatenate(model.snapshots_.clouds)
     size = [np.sqrt(np.mean((g / model.scaling_.sd) ** 2)) for g in (model.drift_std(pooled), model.drift(pooled))]
-    assert share == pytest.approx(100 * size[0] / size[1], rel=0.2)  # there 500 of the 600 points
+    assert share == pytest.approx(100 * size[0] / size[1], rel=0.2)  # there 500 of the 900 points
     assert "0.9 sigma moves the drift by" in said
     assert "Prop. 3" in said
     assert "dx1/dt" in said or "no polynomial" in said
