@@ -43,6 +43,9 @@ from itofit.solve.task import Task
 from itofit.solve.turning import UNIT, on_trial, ridges_at, shape_of, slopes_at, turning_ridges
 from itofit.solve.whitening import Whitening
 
+# Coefficients left out of a fit above which drawn ridges are not tried beside it.
+_MOST_LEFT_OUT = 2000
+
 
 class Unknowns(NamedTuple):
     """Columns of the linear problem and what they are.
@@ -128,7 +131,7 @@ def linearised(task: Task, library: Library, drift: FeatureDrift, evidence: Evid
     """The linear problem at the solution of a fit of the moments solver."""
     known = dictionary_of(drift.features, library)
     few = task.snapshots.n_dims <= MANY_DIMS
-    others = _left_out(library, known) if few else None
+    others = _left_out(library, known, task.snapshots.n_dims) if few else None
     state = state_of(evidence, known, task.speed)
     if path == "simulated":
         residual = task.residual(known, task.options.n_draws, cosines=True)
@@ -241,8 +244,8 @@ def _seen(wide: Residual, state: State, whitening: Whitening) -> Unknowns:
     return Unknowns.coefficients(folds, v, precision, _log_odds(dictionary, None, n_dims), dictionary, n_dims)
 
 
-def _left_out(library: Library, known: Dictionary) -> Dictionary | None:
-    """The features that could have come in."""
+def _left_out(library: Library, known: Dictionary, n_dims: int) -> Dictionary | None:
+    """The features that could have come in; without ridges where they are very many."""
     everything = library.aim if library.more is None else joined([library.aim, library.more])
     if isinstance(known.features, FunctionFeatures):
         kept = known.features.kept
@@ -250,6 +253,8 @@ def _left_out(library: Library, known: Dictionary) -> Dictionary | None:
     else:
         inside = {group.coordinates for group in known.groups if group.kind != "ridge"}
         marks = np.asarray([g.kind == "ridge" or g.coordinates not in inside for g in everything.groups])
+    if n_dims * sum(g.size for g, mark in zip(everything.groups, marks, strict=False) if mark) > _MOST_LEFT_OUT:
+        marks &= np.asarray([g.kind != "ridge" for g in everything.groups])
     return everything.only(marks) if np.any(marks) else None
 
 

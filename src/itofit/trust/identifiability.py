@@ -27,6 +27,7 @@ from itofit.solve.reference import Reference
 # Below this share of its prior variance a field is not determined, below the second only in part.
 UNDETERMINED, PARTLY = 0.5, 0.75
 _N_FIELDS = 3
+_MOST_NAMED = 6
 # The share of what a change of sigma moves by itself that may be left where the drift pays it back.
 _HARDLY_SEEN = 0.05
 _DEGREES = ("constant", "linear", "quadratic", "cubic")
@@ -88,7 +89,9 @@ class Identifiability:
         whole = f"{100 * self.determined:.0f} % of the prior's drift variance is determined"
         degrees = ", ".join(f"{name} {100 * share:.0f} %" for name, share in self.by_degree.items())
         lines = [f"{whole} ({degrees})"]
-        lines += [f"{name} is not determined" for name in self.undetermined()]
+        lines += [f"{name} is not determined" for name in self.undetermined()[:_MOST_NAMED]]
+        more = len(self.undetermined()) - _MOST_NAMED
+        lines += [f"nor are {more} more simple motions: see `named`"] if more > 0 else []
         partly = [field for field in self.named if UNDETERMINED <= field.determined < PARTLY]
         lines += [f"{field.name} is determined in part ({100 * field.determined:.0f} %)" for field in partly]
         return "\n".join([*lines, *self.notes])
@@ -174,7 +177,7 @@ def _named_fields(
     place = {group.coordinates: f for f, group in enumerate(problem.dictionary.groups)}
     n_dims, inverse = problem.n_dims, np.linalg.inv(root)
     middle = scaling.restore(centre[None])[0]
-    about = f"({', '.join(f'{value:.3g}' for value in middle)})"
+    about = f"about ({', '.join(f'{value:.3g}' for value in middle)})"
 
     def affine(A: np.ndarray, shift: np.ndarray) -> np.ndarray:
         found = np.zeros((problem.dictionary.n_features, n_dims))
@@ -188,9 +191,9 @@ def _named_fields(
     found += [(f"a contraction of {names[a]}", affine(np.outer(unit[a], unit[a]), still)) for a in range(n_dims)]
     for a, b in combinations(range(n_dims), 2):
         one, other = np.outer(unit[a], unit[b]), np.outer(unit[b], unit[a])
-        where = "" if n_dims == 2 else f" of {names[a]} and {names[b]}"
+        where = about if n_dims == 2 else f"of {names[a]} and {names[b]}"
         found.append((f"a shear of {names[a]} and {names[b]}", affine(root @ (one + other) @ inverse, still)))
-        found.append((f"a rotation{where} about {about}", affine(root @ (one - other) @ inverse, still)))
+        found.append((f"a rotation {where}", affine(root @ (one - other) @ inverse, still)))
     return found
 
 
