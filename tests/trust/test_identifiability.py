@@ -148,3 +148,5 @@ def test_bad_candidates_are_refused(pulled):
     for wrong in ([], [0.5], [-1.0, 0.2]):
         with pytest.raises(InputError, match="candidates"):
             pulled.next_snapshot(wrong, forecast=1.0)
+    with pytest.raises(InputError, match="n_points"):
+        pulled.next_snapshot([1.0], forecast=1.0, n_points=0)

@@ -17,7 +17,7 @@ from itofit.process.drift import FeatureDrift, members_of
 from itofit.process.features import MANY_DIMS, Dictionary, FunctionFeatures
 from itofit.process.ito import ItoProcess
 from itofit.simulate.mesh import Mesh
-from itofit.snapshots.clouds import Snapshot, Snapshots
+from itofit.snapshots.clouds import Snapshot, Snapshots, numeric_times
 from itofit.snapshots.scaling import Scaling
 from itofit.solve.dictionaries import library_for
 from itofit.solve.evidence import Evidence
@@ -117,17 +117,11 @@ class TrustMethods:
 
     def goodness_of_fit(self) -> GoodnessOfFit:
         """Whether the snapshots contradict the fitted process, interval by interval and in all; of a moments fit."""
-        self._check_fitted()
-        if self.evidence_ is None:
-            raise InputError(
-                expected="a moments fit that ended",
-                found=f"one {self.solver_} fit: {self.outcome_.value}",
-                hint="solver='moments'; for the adversarial solver see history_.criterion",
-            )
-        return goodness_of_fit(self.evidence_, self.snapshots_.times, self._squares_law())
+        evidence = self._ended("solver='moments'; for the adversarial solver see history_.criterion")
+        return goodness_of_fit(evidence, self.snapshots_.times, self._squares_law())
 
     def reliability(self) -> str:
-        """All that can be said of how far to believe the fit, in a few lines; takes less time than the fit."""
+        """All that can be said of how far to believe the fit, in a few lines."""
         self._check_fitted()
         return report(self)
 
@@ -157,7 +151,7 @@ class TrustMethods:
 
         With `sigma_known=False` also what could not be told if sigma were unknown.
         """
-        evidence = self._ended("identifiability")
+        evidence = self._ended()
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
             task = self._task(self.standard_process_.diffusion)
             known = self._terms(task)
@@ -181,15 +175,17 @@ class TrustMethods:
 
         `n_points` of that snapshot are by default as many as the others have on average. Of a moments fit.
         """
-        evidence = self._ended("next_snapshot")
+        evidence = self._ended()
         begin, taken = float(self.snapshots_.times[0]), self.snapshots_.times
-        times = np.unique(np.atleast_1d(np.asarray(candidates, dtype=np.float64)))
-        if times.ndim != 1 or len(times) == 0 or not np.all(times > begin) or np.any(np.isin(times, taken)):
+        times = np.unique(numeric_times(candidates))
+        if len(times) == 0 or not np.all(times > begin) or np.any(np.isin(times, taken)):
             raise InputError(
                 expected=f"candidates after the first snapshot (t = {begin:g}) at which there is none yet",
                 found=f"{candidates!r}",
                 hint="[0.5, 1.5]",
             )
+        if n_points is not None and n_points < 2:
+            raise InputError(expected="n_points of at least 2", found=f"{n_points!r}", hint="leave it out")
         wanted, count = float(self._wanted([forecast])[0]), n_points or int(np.mean(self.snapshots_.counts))
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
             task = self._task(self.standard_process_.diffusion)
@@ -204,15 +200,12 @@ class TrustMethods:
             left = np.asarray([min(before, left_over(slopes, one.covariance())) for one in after])
             return NextSnapshot(wanted, count, times, before, left)
 
-    def _ended(self, asked: str) -> Evidence:
+    def _ended(self, hint: str = "solver='moments'") -> Evidence:
         """The evidence of a moments fit, or a refusal."""
         self._check_fitted()
         if self.evidence_ is None:
-            raise InputError(
-                expected=f"a moments fit that ended, for {asked}",
-                found=f"one {self.solver_} fit: {self.outcome_.value}",
-                hint="solver='moments'",
-            )
+            found = f"one {self.solver_} fit: {self.outcome_.value}"
+            raise InputError(expected="a moments fit that ended", found=found, hint=hint)
         return self.evidence_
 
     def _seen_further(self, problem: Reference, known: Dictionary, time: float, n_points: int) -> Reference:
@@ -244,15 +237,9 @@ class TrustMethods:
         anew for each; with `full` every fit begins anew and chooses its terms, which takes as long as the fit. Without
         `times`: up to four of the snapshots' and half a span beyond the last.
         """
-        self._check_fitted()
-        if self.evidence_ is None:
-            raise InputError(
-                expected="a moments fit that ended",
-                found=f"one {self.solver_} fit: {self.outcome_.value}",
-                hint="solver='moments'; or fit once for each sigma and compare the forecasts",
-            )
+        evidence = self._ended("solver='moments'; or fit once for each sigma and compare the forecasts")
         wanted = telling_times(self.snapshots_) if times is None else self._wanted(times)
-        fitted = Refit(self.standard_process_, self.evidence_)
+        fitted = Refit(self.standard_process_, evidence)
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
             snapshots, tried = self.scaling_.transform(self.snapshots_), sigmas(sigma)
             again = self._fitted_anew if full else self._same_terms
