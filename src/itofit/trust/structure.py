@@ -6,7 +6,7 @@ without unknown j, one with it has posterior odds
     t = odds * sqrt(lambda / (lambda + s)) exp(q^2 / (2 (lambda + s))),    q = j'P b,  s = j'P j,  P = I - J_A C_A J_A'
 
 Unknowns are born at the rate t / (1 + t) and die at the rate 1 / (1 + t): a jump process in continuous time whose
-stationary law is the posterior. All rates come from one linear problem a jump.
+stationary law is the posterior. All rates are read from one table, which a jump changes by a matrix of rank one.
 
 A newcomer's prior is as wide as is needed to notice it: a few of the standard errors that it would have beside the
 fitted model, lambda = s / WIDTH. A much wider one would call every effect of two or three standard errors absent. What
@@ -24,12 +24,14 @@ from itofit.solve.relevance import GONE, Posterior
 
 # Prior variance of a newcomer, of one that is always there, and the smallest of what is in the model, in units of
 # squared standard errors.
-WIDTH, WIDE, LOOSE = 4.0, 20.0, 30.0
+WIDTH, WIDE, LOOSE = 4.0, 10.0, 30.0
 # No draw has a weaker prior than the constants of a fit.
 WEAKEST = 1e-3
 _BURN_IN = 5.0
 # Jumps a unit of time, at which the process is stopped.
 _MOST_JUMPS = 40
+# Jumps after which the table is made anew, before rounding errors grow.
+_ANEW = 100
 
 
 class Structure(NamedTuple):
@@ -52,10 +54,9 @@ def draw_structures(
 
     `precision`: of every unknown were it in the model; `log_odds`: of its being there before seeing data.
     """
-    gram, found, clock = jacobian.T @ jacobian, [], -_BURN_IN
-    for _ in range(_MOST_JUMPS * n_draws):
-        flips = _log_ratios(jacobian, gram, against, precision, inside, log_odds)
-        rates = expit(flips)
+    table, found, clock = _swept(jacobian, against, precision, inside), [], -_BURN_IN
+    for jump in range(1, _MOST_JUMPS * n_draws + 1):
+        rates = expit(_log_ratios(table, precision, inside, log_odds))
         total = float(rates.sum())
         wait = rng.exponential(1.0 / total) if total > 0.0 else np.inf
         while clock + wait > len(found) and len(found) < n_draws:
@@ -65,6 +66,10 @@ def draw_structures(
         clock += wait
         chosen = int(rng.choice(len(rates), p=rates / total))
         inside = inside ^ (np.arange(len(inside)) == chosen)
+        if jump % _ANEW:
+            _sweep(table, chosen)
+        else:
+            table = _swept(jacobian, against, precision, inside)
     last = Structure(np.flatnonzero(inside), precision[inside])
     return found + [last] * (n_draws - len(found))
 
@@ -96,14 +101,39 @@ def information(
     return np.maximum(found, 1e-6)
 
 
-def _log_ratios(jacobian, gram, against, precision, inside, log_odds) -> Float[np.ndarray, " n_unknowns"]:
+def _log_ratios(table, precision, inside, log_odds) -> Float[np.ndarray, " n_unknowns"]:
     """Log posterior odds of the model with one unknown flipped, for every unknown."""
-    at = np.flatnonzero(inside)
-    posterior = Posterior(jacobian[:, at], precision[at])
-    covariance, mean, cross = posterior.covariance(), posterior.solve(against[at]), gram[at]
-    q = against - mean @ cross
-    s = np.maximum(np.diag(gram) - np.sum(cross * (covariance @ cross), axis=0), 1e-12)
-    born = log_odds + 0.5 * np.log(precision / (precision + s)) + 0.5 * q**2 / (precision + s)
-    spread = np.diag(covariance)
-    born[at] = -log_odds[at] - 0.5 * mean**2 / spread - 0.5 * np.log(precision[at] * spread)
-    return born
+    pivot, last = np.diag(table)[:-1], table[-1, :-1]
+    # lambda + s and q; of an unknown in the model, those that it had before it came.
+    size = np.where(inside, -1.0 / pivot, np.maximum(pivot, precision))
+    q = np.where(inside, last * size, last)
+    log_t = log_odds + 0.5 * np.log(precision / size) + 0.5 * q**2 / size
+    return np.where(inside, -log_t, log_t)
+
+
+def _swept(jacobian, against, precision, inside) -> Float[np.ndarray, "n n"]:
+    """The table J'J + Lambda, bordered by J'b, after a sweep of all that is `inside`.
+
+    It holds, for A the model and B the rest, -C_A and C_A J_A'J_B, J_B'P J_B + Lambda_B, and on the border the mean of
+    A and q of B: all that the rates ask for.
+    """
+    at, rest = np.flatnonzero(inside), np.append(~inside, True)
+    table = np.zeros((len(against) + 1, len(against) + 1))
+    table[:-1, :-1] = jacobian.T @ jacobian
+    table[:-1, -1] = table[-1, :-1] = against
+    table[np.arange(len(against)), np.arange(len(against))] += precision
+    covariance = Posterior(jacobian[:, at], precision[at]).covariance()
+    across = table[np.ix_(at, rest)]
+    moved = covariance @ across
+    table[np.ix_(rest, rest)] -= across.T @ moved
+    table[np.ix_(at, rest)], table[np.ix_(rest, at)] = moved, moved.T
+    table[np.ix_(at, at)] = -covariance
+    return table
+
+
+def _sweep(table: Float[np.ndarray, "n n"], k: int) -> None:
+    """Take unknown k into the model, or out of it (Beaton's sweep operator), in place."""
+    pivot, row = table[k, k], table[k].copy()
+    table -= np.outer(row / pivot, row)
+    table[k] = table[:, k] = row / abs(pivot)
+    table[k, k] = -1.0 / pivot
