@@ -11,18 +11,16 @@ the truth. Also how often chi-squared rejects the fit at the 5 % level. A file i
 
 import argparse
 import json
-import os
 import time
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.parallel import made
 from experiments.table1.methods import sigma_of
 from itofit import FitWarning, FokkerPlanckProcess, KnownSystem, Snapshots, fit_together, known_system
 
@@ -37,24 +35,6 @@ def true_means(system: KnownSystem) -> np.ndarray:
     """Means at the test times, `(n_times, n_dims)`."""
     clouds = system.observe(_TRUTH_POINTS, system.test_times, key=jax.random.key(_TRUTH_KEY)).clouds
     return np.stack([x.mean(axis=0) for x in clouds])
-
-
-def made(tasks: list[tuple], n_jobs: int) -> Iterator[dict]:
-    """The repeats, as they are done."""
-    if n_jobs == 1:
-        yield from (repeat(*task) for task in tasks)
-        return
-    context = get_context("spawn")
-    cores = context.Queue()
-    for core in range(n_jobs):
-        cores.put(core)
-    with ProcessPoolExecutor(n_jobs, context, initializer=_take_core, initargs=(cores,)) as pool:
-        for future in as_completed([pool.submit(repeat, *task) for task in tasks]):
-            yield future.result()
-
-
-def _take_core(cores) -> None:
-    os.sched_setaffinity(0, {cores.get()})
 
 
 def repeat(name: str, n: int, seed: int, means: np.ndarray) -> dict:
@@ -131,7 +111,7 @@ def main() -> None:
         records, means = found.setdefault(f"{name}-{args.n}{kind}", []), true_means(known_system(name))
         done = {record["seed"] for record in records}
         seeds = [seed for seed in range(args.repeats) if seed not in done]
-        fresh = made([(name, args.n, seed, means) for seed in seeds], args.jobs)
+        fresh = made(repeat, [(name, args.n, seed, means) for seed in seeds], args.jobs)
         if args.members is not None:
             fresh = ensembles(name, args.n, seeds, means, args.members) if seeds else ()
         for record in fresh:

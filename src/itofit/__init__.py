@@ -9,6 +9,7 @@ from itofit.estimator import FokkerPlanckProcess as FokkerPlanckProcess
 from itofit.estimator import fit_together as fit_together
 from itofit.metrics import Scorecard as Scorecard
 from itofit.process import ItoProcess as ItoProcess
+from itofit.process import ParametricSigma as ParametricSigma
 from itofit.simulate import KnownSystem as KnownSystem
 from itofit.simulate import known_system as known_system
 from itofit.snapshots import Snapshots as Snapshots

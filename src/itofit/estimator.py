@@ -19,6 +19,7 @@ from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.drift import AbstractDrift, CorrectedDrift, FeatureDrift, MeanDrift, members_of
 from itofit.process.features import AbstractFeatures, described, rebuilt
 from itofit.process.ito import ItoProcess, rescaled
+from itofit.process.noise import LEARN, LearnedDiffusion, first_noise, is_learned, mean_noise, noise_of
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.snapshots.scaling import Scaling
@@ -59,7 +60,9 @@ _FEWEST_TO_SPLIT = 20
 class FokkerPlanckProcess(Face, TrustMethods):
     """Fit dX = g(X) dt + S dW to snapshots by the weak form of the Fokker-Planck equation.
 
-    - `sigma`: the known noise: a number (sigma I), a vector (diagonal), a matrix S, or a function of the state.
+    - `sigma`: `"learn"`, one number a coordinate, or what else is to be learned: `"scalar"`, `"full"` (a matrix),
+      `"multiplicative"` (sigma_i x_i), `"network"`, `"network-full"` (of the state), a `ParametricSigma`; or the noise
+      where it is known: a number (sigma I), a vector (diagonal), a matrix S, or a function of the state.
     - `dt`: longest Euler step, or `"auto"`: chosen from the data and checked by step doubling.
     - `solver`: `"moments"` (many fixed probes and Gauss-Newton: seconds on a laptop), `"adversarial"` (Algorithm 1 of
       the paper), or `"auto"`: moments, unless a GPU is present or a choice below asks for the adversarial one.
@@ -87,7 +90,7 @@ class FokkerPlanckProcess(Face, TrustMethods):
 
     def __init__(
         self,
-        sigma: Any = 1.0,
+        sigma: Any = LEARN,
         *,
         dt: float | Literal["auto"] = "auto",
         solver: str = "auto",
@@ -227,14 +230,14 @@ class FokkerPlanckProcess(Face, TrustMethods):
         device = device_named(self.device)
         with jax.default_device(device):
             task, dt = self._begun(snapshots)
-            fit = self._solve(task, dt, 0, self._first_drift(task, dt, **how), **how)
+            fit = self._solve(task, dt, 0, self._beginning(task, dt, **how), **how)
             error, seconds = self._step_error(fit.process, task, dt), fit.seconds
             for refinement in range(1, _MOST_REFINEMENTS + 1):
                 if not self._automatic or error <= TOLERANCE or not fit.outcome.is_good:
                     break
                 dt = dt / 2.0
                 if not (isinstance(fit, MomentsFit) and fit.path != "simulated"):  # else no step was in the fit
-                    fit = self._solve(task, dt, refinement, fit.process.drift, **how)
+                    fit = self._solve(task, dt, refinement, fit.process, **how)
                     seconds += fit.seconds
                 error = self._step_error(fit.process, task, dt)
         self._settle(task, fit, dt, error, seconds, device)
@@ -272,15 +275,15 @@ class FokkerPlanckProcess(Face, TrustMethods):
         return [rescaled(ItoProcess(g, process.diffusion), self.scaling_) for g in members_of(process.drift)]
 
     def _solve(
-        self, task: "_Task", dt: float, refinement: int, drift: AbstractDrift | None, **how: Any
+        self, task: "_Task", dt: float, refinement: int, start: ItoProcess | None, **how: Any
     ) -> Fit | MomentsFit:
         label = "fit" if not refinement else f"fit, dt={dt:.3g}"
         if not self.verbose:
-            return self._run_solver(task, dt, refinement, drift, [], how)
+            return self._run_solver(task, dt, refinement, start, [], how)
         with ProgressBar(label) as bar:
-            return self._run_solver(task, dt, refinement, drift, [bar], how)
+            return self._run_solver(task, dt, refinement, start, [bar], how)
 
-    def _run_solver(self, task, dt, refinement, drift, bars, how) -> Fit | MomentsFit:
+    def _run_solver(self, task, dt, refinement, start, bars, how) -> Fit | MomentsFit:
         options, mesh = task.options, Mesh.refine(task.training.times, dt)
         listeners = [*how["listeners"], *bars]
         if isinstance(options, MomentsOptions):
@@ -293,29 +296,29 @@ class FokkerPlanckProcess(Face, TrustMethods):
         keeper = _keeper(*parts, how["checkpoint"], how["resume"])
         if keeper is not None:
             listeners.insert(0, MetricLog(keeper.path.with_name("log.jsonl")))
-        members = self._members(task, drift, refinement)
+        members = self._members(task, start, refinement)
         return _ensemble(fit_members(members, mesh, options, checkpoint=keeper, listeners=listeners))
 
-    def _members(self, task: "_Task", drift: AbstractDrift | None, refinement: int = 0) -> list[Member]:
+    def _members(self, task: "_Task", start: ItoProcess | None, refinement: int = 0) -> list[Member]:
         """One member, or the members of an ensemble, which differ by their keys; each goes on from its own drift."""
         key = self._key(1 + 10 * refinement)
         keys = [key, *(jax.random.fold_in(key, m) for m in range(1, self._n_members))]
-        drifts = [None] * len(keys) if drift is None else members_of(drift)
+        drifts = [None] * len(keys) if start is None else members_of(start.drift)
         drifts = drifts * len(keys) if len(drifts) == 1 else drifts
-        data = (task.training, task.held_out, task.diffusion)
+        data = (task.training, task.held_out, task.diffusion if start is None else start.diffusion)
         return [Member(*data, k, g) for k, g in zip(keys, drifts, strict=True)]
 
-    def _first_drift(self, task: "_Task", dt: float, **how: Any) -> AbstractDrift | None:
+    def _beginning(self, task: "_Task", dt: float, **how: Any) -> ItoProcess | None:
         """Where the adversarial solver begins: at the moments solution and a correction of zero, if that was asked."""
         if self.warm_start is None or isinstance(task.options, MomentsOptions):
             return None
         moments = MomentsOptions(anchor=task.options.anchor)
         with jax.default_device(processor()):  # many small steps and host linear algebra: a GPU only adds to them
             fit = self._solve(task._replace(options=moments), dt, 0, None, **how)
-        weights, rest = eqx.partition(fit.process.drift, eqx.is_array)
+        weights, rest = eqx.partition(fit.process, eqx.is_array)
         base = eqx.combine(jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), weights), rest)
-        span = float(np.ptp(task.training.times))
-        return CorrectedDrift(base, fresh_drift(task.training, span, task.options, key=self._key(5)))
+        correction = fresh_drift(task.training, float(np.ptp(task.training.times)), task.options, key=self._key(5))
+        return ItoProcess(CorrectedDrift(base.drift, correction), base.diffusion)
 
     def _step_error(self, process: ItoProcess, task: "_Task", dt: float) -> float:
         begin = task.training.at(float(task.training.times[0]))
@@ -402,6 +405,8 @@ class FokkerPlanckProcess(Face, TrustMethods):
             {} if self.evidence_ is None else {f"evidence.{k}": np.asarray(v) for k, v in vars(self.evidence_).items()}
         )
         parts = {f"features.{name}": value for name, value in self._described()[1].items()}
+        if isinstance(self.standard_process_.diffusion, LearnedDiffusion):
+            parts["noise.theta"] = np.asarray(self.standard_process_.diffusion.theta)
         if self.solver_ == "moments":
             return parts | history | scaling | evidence
         drift = self.standard_process_.drift
@@ -415,9 +420,15 @@ class FokkerPlanckProcess(Face, TrustMethods):
         self.scaling_ = Scaling(arrays["scaling.mean"], arrays["scaling.sd"])
         self.history_ = _record(GaussNewtonHistory if self.solver_ == "moments" else History, "history", arrays)
         self.evidence_ = _record(Evidence, "evidence", arrays) if "evidence.chi2" in arrays else None
-        diffusion = standard_diffusion(self.sigma, self.scaling_)
+        diffusion = self._restored_diffusion(arrays)
         self.standard_process_ = ItoProcess(self._restored_drift(values, arrays), diffusion)
         self._forget()
+
+    def _restored_diffusion(self, arrays: dict[str, np.ndarray]) -> AbstractDiffusion:
+        if not is_learned(self.sigma):
+            return standard_diffusion(self.sigma, self.scaling_)
+        like = noise_of(self.sigma, self.scaling_, np.ones(self.snapshots_.n_dims), self.seed_)
+        return LearnedDiffusion(jnp.asarray(arrays["noise.theta"], dtype=float), like.form)
 
     def _restored_drift(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> AbstractDrift:
         inside = {k.removeprefix("features."): v for k, v in arrays.items() if k.startswith("features.")}
@@ -457,8 +468,8 @@ def fit_together(models: Sequence[FokkerPlanckProcess], data: Sequence[Snapshots
     with jax.default_device(device):
         tasks = [model._begun(snapshots) for model, snapshots in zip(models, data, strict=True)]
         dt, how = tasks[0][1], {"checkpoint": None, "resume": False, "listeners": ()}
-        drifts = [model._first_drift(task, dt, **how) for model, (task, _) in zip(models, tasks, strict=True)]
-        groups = [m._members(task, drift) for m, (task, _), drift in zip(models, tasks, drifts, strict=True)]
+        starts = [model._beginning(task, dt, **how) for model, (task, _) in zip(models, tasks, strict=True)]
+        groups = [m._members(task, start) for m, (task, _), start in zip(models, tasks, starts, strict=True)]
         mesh = Mesh.refine(tasks[0][0].training.times, dt)
         fits = iter(fit_members([member for group in groups for member in group], mesh, options))
         for model, snapshots, (task, _), group in zip(models, data, tasks, groups, strict=True):
@@ -482,7 +493,7 @@ def _ensemble(fits: Sequence[Fit]) -> Fit:
     history = History(
         **{f.name: np.mean([getattr(x.history, f.name) for x in fits], axis=0) for f in dataclasses.fields(History)}
     )
-    process = ItoProcess(drift, fits[0].process.diffusion)
+    process = ItoProcess(drift, mean_noise([fit.process.diffusion for fit in fits]))
     return dataclasses.replace(fits[0], process=process, history=history, outcome=worst.outcome)
 
 
@@ -511,8 +522,10 @@ class _Task(NamedTuple):
             if options.hold_out > 0.0 and min(snapshots.counts) >= _FEWEST_TO_SPLIT:
                 training, held_out = split_rows(snapshots, options.hold_out, seed)
             scaling = Scaling.fit(training) if options.standardise else Scaling.identity(snapshots.n_dims)
-        diffusion = standard_diffusion(sigma, scaling)
-        return cls(scaling.transform(training), scaling.transform(held_out), diffusion, scaling, options)
+        standard = scaling.transform(training)
+        learned = is_learned(sigma)
+        diffusion = first_noise(sigma, standard, scaling, seed) if learned else standard_diffusion(sigma, scaling)
+        return cls(standard, scaling.transform(held_out), diffusion, scaling, options)
 
 
 def _keeper(

@@ -9,7 +9,9 @@ from itofit.process.diffusion import ConstantDiffusion, FunctionDiffusion
 from itofit.process.drift import FeatureDrift
 from itofit.process.features import affine, joined, polynomials, ridges
 from itofit.process.ito import ItoProcess
+from itofit.process.noise import KINDS, LearnedDiffusion, ParametricSigma, noise_of
 from itofit.simulate.sensitivity import BLOCK, chain_adjoints, chain_ends, chain_sensitivities
+from itofit.snapshots.scaling import Scaling
 
 N_STEPS = BLOCK + 7
 
@@ -55,7 +57,7 @@ def test_sensitivities_are_the_derivative_of_a_plain_loop(n_dims, make):
     def end_of_all(W):
         return jax.vmap(lambda x, z: plain_end(features, diffusion, W, x, steps, z))(start, jnp.moveaxis(noise, 1, 0))
 
-    end, moved = chain_sensitivities(features, W, diffusion, start, steps, noise, jnp.asarray(2))
+    end, moved, _ = chain_sensitivities(features, W, diffusion, start, steps, noise, jnp.asarray(2))
     wanted_end, wanted = jax.jit(lambda W: (end_of_all(W), jax.jacfwd(end_of_all)(W)))(W)
     assert moved.shape == (*start.shape, n_dims, len(W))
     # Single precision over 27 steps: relative errors of some 1e-6 of the largest entry.
@@ -64,14 +66,46 @@ def test_sensitivities_are_the_derivative_of_a_plain_loop(n_dims, make):
     np.testing.assert_allclose(moved, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
 
 
+LEARNED = [(kind, 2) for kind in KINDS] + [("full", 5), ("own", 2)]
+
+
+def learned(kind, n_dims):
+    """A noise with parameters that are not where they would start, scaled as data would scale it."""
+    rng = np.random.default_rng(3)
+    scaling = Scaling(rng.uniform(1.0, 2.0, n_dims), rng.uniform(0.5, 2.0, n_dims))
+    own = ParametricSigma(lambda x, p: jnp.exp(p[0]) * jnp.sqrt(1.0 + p[1] ** 2 * x**2), (-0.7, 0.5))
+    found = noise_of(own if kind == "own" else kind, scaling, np.full(n_dims, 0.4), seed=0)
+    theta = np.asarray(found.theta) + 0.1 * rng.standard_normal(found.n_parameters)
+    return LearnedDiffusion(jnp.asarray(theta, dtype=float), found.form)
+
+
+@pytest.mark.parametrize(("kind", "n_dims"), LEARNED)
+def test_chains_move_with_the_parameters_of_the_noise_as_a_plain_loop_does(kind, n_dims):
+    features, W, start, steps, noise = problem(n_dims)
+    diffusion = learned(kind, n_dims)
+
+    def end_of_all(theta):
+        S = LearnedDiffusion(theta, diffusion.form)
+        return jax.vmap(lambda x, z: plain_end(features, S, W, x, steps, z))(start, jnp.moveaxis(noise, 1, 0))
+
+    chain = features, W, diffusion, start, steps, noise
+    kicked = chain_sensitivities(*chain, jnp.asarray(2))[2]
+    wanted = np.asarray(jax.jit(jax.jacfwd(end_of_all))(diffusion.theta)) * diffusion.form.unit()
+    np.testing.assert_allclose(kicked, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    slopes = jnp.asarray(np.random.default_rng(0).standard_normal((len(start), 3, n_dims)), dtype=float)
+    found = chain_adjoints(*chain, jnp.asarray(N_STEPS), lambda end: slopes)[1]
+    total = np.einsum("nri,nip->rp", slopes, wanted)
+    np.testing.assert_allclose(found, total, rtol=1e-4, atol=2e-5 * np.abs(total).max())
+
+
 @pytest.mark.parametrize("make", [constant, state_dependent])
 def test_adjoints_are_sums_of_sensitivities(make):
     features, W, start, steps, noise = problem(2)
     slopes = jnp.asarray(np.random.default_rng(0).standard_normal((len(start), 3, 2)), dtype=float)
     chain = features, W, make(2), start, steps, noise
-    _, moved = chain_sensitivities(*chain, jnp.asarray(2))
+    _, moved, _ = chain_sensitivities(*chain, jnp.asarray(2))
     wanted = jnp.einsum("nri,niof->rof", slopes, moved)
-    found = chain_adjoints(*chain, jnp.asarray(N_STEPS), lambda end: slopes)
+    found, _ = chain_adjoints(*chain, jnp.asarray(N_STEPS), lambda end: slopes)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * float(jnp.abs(wanted).max()))
 
 
@@ -102,7 +136,7 @@ def test_a_linear_drift_without_noise_has_a_closed_form():
     a, b, h, K = -0.7, 0.3, 0.05, BLOCK
     W, steps, noise = jnp.asarray([[b], [a]]), jnp.full(K, h), jnp.zeros((K, 2, 1))
     start = jnp.asarray([[1.0], [-2.0]])
-    end, moved = chain_sensitivities(
+    end, moved, kicked = chain_sensitivities(
         affine(1).features, W, ConstantDiffusion(jnp.ones((1, 1))), start, steps, noise, jnp.asarray(1)
     )
     q, x0 = 1.0 + a * h, np.asarray(start)[:, 0]
@@ -112,3 +146,4 @@ def test_a_linear_drift_without_noise_has_a_closed_form():
     np.testing.assert_allclose(moved[:, 0, 0, 0], np.full(2, h * geometric), rtol=1e-5)
     slope = K * h * q ** (K - 1) * (x0 - fixed) + (b / a**2) * (1.0 - q**K)
     np.testing.assert_allclose(moved[:, 0, 0, 1], slope, rtol=1e-5)
+    assert kicked.shape == (2, 1, 0)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.linalg import block_diag
 
 from itofit.simulate.mesh import Mesh
 from itofit.simulate.systems import SYSTEMS, known_system, two_wells
@@ -120,8 +121,8 @@ def test_blocks_act_on_pairs_of_coordinates(getkey, name):
     small, large = known_system(name, 2), known_system(name, 6)
     pairs = [small.process.drift(x[i : i + 2]) for i in (0, 2, 4)]
     np.testing.assert_allclose(large.process.drift(x), jnp.concatenate(pairs), rtol=1e-5, atol=1e-5)
-    sigma = np.asarray(small.process.diffusion(x[:2]))
-    np.testing.assert_array_equal(large.process.diffusion(x), np.kron(np.eye(3), sigma))
+    sigma = [np.asarray(small.process.diffusion(x[i : i + 2])) for i in (0, 2, 4)]
+    np.testing.assert_array_equal(large.process.diffusion(x), block_diag(*sigma))
     np.testing.assert_array_equal(large.initial_cov, np.kron(np.eye(3), small.initial_cov))
 
 

@@ -14,6 +14,7 @@ from itofit.cli.demo import run_demo
 from itofit.errors import FitWarning, InputError
 from itofit.estimator import FokkerPlanckProcess
 from itofit.face import MODEL_FILE, Face, device_named, read_run
+from itofit.process.noise import KINDS, LEARN
 from itofit.simulate.systems import SYSTEMS, known_system
 from itofit.snapshots.files import read_snapshots, write_snapshots
 from itofit.solve.outcome import Outcome
@@ -31,6 +32,9 @@ METHODS: dict[str, type[Face]] = {
     for name in (face.method, *face.aliases)
 }
 
+_SIGMA_HELP = (
+    f"Noise: learn (one number a coordinate), {', '.join(KINDS)}; or known: a number, or one per coordinate as 1,2,0.5."
+)
 DataFile = Annotated[Path, typer.Argument(help="Snapshots: .npz, .csv or .parquet.")]
 RunFolder = Annotated[Path, typer.Argument(help="A folder written by `itofit fit`.")]
 TimeKey = Annotated[str | None, typer.Option(help="Column (or array) that holds the times.")]
@@ -40,7 +44,7 @@ TimeKey = Annotated[str | None, typer.Option(help="Column (or array) that holds 
 def fit(
     data: DataFile,
     out: Annotated[Path, typer.Option(help="Folder for the run.")],
-    sigma: Annotated[str, typer.Option(help="Known noise: a number, or one per coordinate as 1,2,0.5.")] = "1",
+    sigma: Annotated[str, typer.Option(help=_SIGMA_HELP)] = LEARN,
     dt: Annotated[str, typer.Option(help="Longest Euler step, or auto.")] = "auto",
     method: Annotated[str, typer.Option(help=f"auto, or one of {', '.join(METHODS)}.")] = "auto",
     preset: Annotated[str, typer.Option(help="default or paper.")] = "default",
@@ -62,7 +66,10 @@ def fit(
     _say(f"{snapshots}")
     if method not in ("auto", *METHODS):
         raise InputError(expected=f"--method to be auto or one of {', '.join(METHODS)}", found=method, hint="auto")
-    noise, step = _numbers(sigma, "--sigma"), dt if dt == "auto" else _numbers(dt, "--dt")
+    noise, step = (
+        sigma if sigma in (LEARN, *KINDS) else _numbers(sigma, "--sigma"),
+        dt if dt == "auto" else _numbers(dt, "--dt"),
+    )
     if method != "auto" and METHODS[method] is not FokkerPlanckProcess:
         given = {"random_state": seed, "sigma": noise, "dt": step}
         other = METHODS[method]()

@@ -12,3 +12,5 @@ from itofit.process.drift import NetworkDrift as NetworkDrift
 from itofit.process.ito import ItoProcess as ItoProcess
 from itofit.process.ito import rescaled as rescaled
 from itofit.process.monomials import Monomials as Monomials
+from itofit.process.noise import LearnedDiffusion as LearnedDiffusion
+from itofit.process.noise import ParametricSigma as ParametricSigma

@@ -15,6 +15,20 @@ from itofit.errors import InputError
 class AbstractDiffusion(eqx.Module):
     """The factor S(x) of the noise, one matrix per state."""
 
+    @property
+    def constant(self) -> bool:
+        """Whether S is the same everywhere."""
+        return False
+
+    @property
+    def n_parameters(self) -> int:
+        """How many numbers of it are to be learned."""
+        return 0
+
+    def moved(self, v: Float[Array, " n_parameters"]) -> "AbstractDiffusion":
+        """The same with its parameters moved by these, in their units."""
+        return self
+
     @abc.abstractmethod
     def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, "n_dims n_dims"]:
         """S(x), in units of state per square root of time."""
@@ -24,6 +38,10 @@ class ConstantDiffusion(AbstractDiffusion):
     """The same known S everywhere."""
 
     factor: Float[Array, "n_dims n_dims"]
+
+    @property
+    def constant(self) -> bool:
+        return True
 
     def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, "n_dims n_dims"]:
         return self.factor

@@ -34,8 +34,8 @@ def rescaled(process: ItoProcess, scaling: Scaling) -> ItoProcess:
     mean, sd = jnp.asarray(scaling.mean), jnp.asarray(scaling.sd)
     diffusion = process.diffusion
     moved = (
-        ConstantDiffusion(sd[:, None] * diffusion.factor)
-        if isinstance(diffusion, ConstantDiffusion)
+        ConstantDiffusion(sd[:, None] * diffusion(jnp.zeros_like(mean)))
+        if diffusion.constant
         else RescaledDiffusion(diffusion, mean, sd)
     )
     return ItoProcess(RescaledDrift(process.drift, mean, sd), moved)

@@ -1,8 +1,11 @@
-"""How the end of an Euler chain moves with the coefficients of its drift.
+"""How the end of an Euler chain moves with the coefficients of its drift and the parameters of its noise.
 
 For g(x) = c W' phi(x) and the chain X_{k+1} = step(X_k) = X_k + g(X_k) h_k + S(X_k) sqrt(h_k) Z_k,
 
-    dX_K / dW_fo = c sum_k h_k (M_{K-1} ... M_{k+1})_{. o} phi_f(X_k),     M_k = d step / dx at X_k
+    dX_K / dW_fo   = c sum_k h_k (M_{K-1} ... M_{k+1})_{. o} phi_f(X_k),          M_k = d step / dx at X_k
+    dX_K / dtheta  = sum_k sqrt(h_k) M_{K-1} ... M_{k+1} (dS / dtheta)(X_k) Z_k
+
+It is the derivative of the chain as it is, so no Itô correction is due.
 
 The products are built from the last step backwards, D x D a particle. Carrying dX/dW forwards instead costs D
 times more. Steps are taken in blocks of fixed length and a block is one batched matrix product; a chain that
@@ -19,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from itofit.process.diffusion import AbstractDiffusion, ConstantDiffusion
+from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.drift import FeatureDrift
 from itofit.process.features import AbstractFeatures
 from itofit.process.ito import ItoProcess
@@ -56,8 +59,13 @@ def chain_sensitivities(
     noise: Float[Array, "n_steps n n_dims"],
     n_blocks: Int[Array, ""],
     block: int = BLOCK,
-) -> tuple[Float[Array, "n n_dims"], Float[Array, "n n_dims n_outputs n_features"]]:
-    """The chain after `n_blocks` blocks of `block` steps, and dX_K / dW per unit of speed: `[particle, i, o, f]`."""
+) -> tuple[
+    Float[Array, "n n_dims"], Float[Array, "n n_dims n_outputs n_features"], Float[Array, "n n_dims n_parameters"]
+]:
+    """The chain after `n_blocks` blocks of `block` steps, and what moves it.
+
+    dX_K / dW per unit of speed: `[particle, i, o, f]`; and dX_K / dtheta in units of theta.
+    """
     n, n_dims = start.shape
     n_features = len(coefficients)
     one_slope = _step_slope(features, coefficients, diffusion)
@@ -66,19 +74,23 @@ def chain_sensitivities(
     )
 
     def backward(i, carry):
-        flow, total = carry
+        flow, total, kicked = carry
         at = (n_blocks - 1 - i) * block
         x, h, z = (jax.lax.dynamic_slice_in_dim(a, at, block) for a in (nodes, steps, noise))
         slopes = jax.vmap(jax.vmap(one_slope, in_axes=(0, None, 0)))(x, h, z)
         flow, flows = jax.lax.scan(lambda m, s: (_times(m, s), m), flow, slopes, reverse=True)
         weighted = jnp.moveaxis(flows * h[:, None, None, None], 1, 0).reshape(n, block, n_dims * n_dims)
         phi = jnp.moveaxis(jax.vmap(jax.vmap(features))(x), 1, 0)
-        return flow, total + jnp.einsum("nbi,nbf->nif", weighted, phi)
+        if diffusion.n_parameters:
+            kicks = jax.vmap(jax.vmap(_kick(diffusion), in_axes=(0, None, 0)))(x, h, z)
+            kicked = kicked + jnp.einsum("bnio,bnop->nip", flows, kicks)
+        return flow, total + jnp.einsum("nbi,nbf->nif", weighted, phi), kicked
 
     identity = jnp.broadcast_to(jnp.eye(n_dims, dtype=start.dtype), (n, n_dims, n_dims))
     empty = jnp.zeros((n, n_dims * n_dims, n_features), start.dtype)
-    _, total = jax.lax.fori_loop(0, n_blocks, backward, (identity, empty))
-    return end, total.reshape(n, n_dims, n_dims, n_features)
+    unmoved = jnp.zeros((n, n_dims, diffusion.n_parameters), start.dtype)
+    _, total, kicked = jax.lax.fori_loop(0, n_blocks, backward, (identity, empty, unmoved))
+    return end, total.reshape(n, n_dims, n_dims, n_features), kicked
 
 
 def chain_adjoints(
@@ -90,22 +102,26 @@ def chain_adjoints(
     noise: Float[Array, "n_steps n n_dims"],
     n_taken: Int[Array, ""],
     slopes_at: Callable[[Float[Array, "n n_dims"]], Float[Array, "n n_rows n_dims"]],
-) -> Float[Array, "n_rows n_outputs n_features"]:
-    """Sum over particles of u_r' dX_K / dW per unit of speed, for the slopes u_r = `slopes_at(X_K)`."""
+) -> tuple[Float[Array, "n_rows n_outputs n_features"], Float[Array, "n_rows n_parameters"]]:
+    """Sums over particles of u_r' dX_K / dW per unit of speed and of u_r' dX_K / dtheta, u_r = `slopes_at(X_K)`."""
     one_slope = _step_slope(features, coefficients, diffusion)
     end, nodes = _nodes(ItoProcess(FeatureDrift(features, coefficients), diffusion), start, steps, noise, n_taken)
 
     def backward(i, carry):
-        adjoint, total = carry
+        adjoint, total, kicked = carry
         k = n_taken - 1 - i
         phi = jax.vmap(features)(nodes[k])
         total = total + steps[k] * jnp.einsum("nro,nf->rof", adjoint, phi)
         slope = jax.vmap(one_slope, in_axes=(0, None, 0))(nodes[k], steps[k], noise[k])
-        return adjoint @ slope, total
+        if diffusion.n_parameters:
+            kicks = jax.vmap(_kick(diffusion), in_axes=(0, None, 0))(nodes[k], steps[k], noise[k])
+            kicked = kicked + jnp.einsum("nro,nop->rp", adjoint, kicks)
+        return adjoint @ slope, total, kicked
 
     adjoint = slopes_at(end)
     empty = jnp.zeros((*adjoint.shape[1:], len(coefficients)), start.dtype)
-    return jax.lax.fori_loop(0, n_taken, backward, (adjoint, empty))[1]
+    unmoved = jnp.zeros((adjoint.shape[1], diffusion.n_parameters), start.dtype)
+    return jax.lax.fori_loop(0, n_taken, backward, (adjoint, empty, unmoved))[1:]
 
 
 def _step_slope(features: AbstractFeatures, coefficients: Array, diffusion: AbstractDiffusion):
@@ -113,11 +129,21 @@ def _step_slope(features: AbstractFeatures, coefficients: Array, diffusion: Abst
 
     def slope_at(x, h, z):
         slope = jnp.eye(len(x), dtype=x.dtype) + h * features.slope(x, coefficients)
-        if isinstance(diffusion, ConstantDiffusion):
+        if diffusion.constant:
             return slope
         return slope + jnp.sqrt(h) * jax.jacfwd(lambda y: diffusion(y) @ z)(x)
 
     return slope_at
+
+
+def _kick(diffusion: AbstractDiffusion):
+    """D step / d theta, as a function of the state, the step and the noise."""
+    unmoved = jnp.zeros(diffusion.n_parameters)
+
+    def kick_at(x, h, z):
+        return jnp.sqrt(h) * jax.jacfwd(lambda v: diffusion.moved(v)(x) @ z)(unmoved)
+
+    return kick_at
 
 
 def _nodes(process: ItoProcess, start, steps, noise, n_taken) -> tuple[Array, Array]:

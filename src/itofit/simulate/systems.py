@@ -7,6 +7,7 @@ which is therefore the truth that scores refer to.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from itofit.errors import InputError
-from itofit.process.diffusion import ConstantDiffusion
+from itofit.process.diffusion import AbstractDiffusion, ConstantDiffusion, FunctionDiffusion
 from itofit.process.drift import FunctionDrift
 from itofit.process.ito import ItoProcess
 from itofit.simulate.euler import euler_push
@@ -186,7 +187,7 @@ def _linear_system(name, n_dims, matrix, fixed_point, sigma, cov, train, test, s
     )
 
 
-def _block_system(name, n_dims, block, sigma, train, test, shared=True) -> KnownSystem:
+def _block_system(name, n_dims, block, train, test, *, sigma, shared=True) -> KnownSystem:
     return KnownSystem(
         name=name,
         process=_process(in_blocks(block), sigma, n_dims),
@@ -198,8 +199,14 @@ def _block_system(name, n_dims, block, sigma, train, test, shared=True) -> Known
     )
 
 
-def _process(drift: Drift, sigma: float, n_dims: int) -> ItoProcess:
-    return ItoProcess(FunctionDrift(drift), ConstantDiffusion(sigma * jnp.eye(n_dims)))
+def _process(drift: Drift, sigma: Any, n_dims: int) -> ItoProcess:
+    """With sigma I, or S of every block as a matrix or as a function of the block."""
+    if callable(sigma):
+        one: Callable[..., Any] = sigma
+        diffusion: AbstractDiffusion = FunctionDiffusion(lambda x: jax.vmap(one)(x.reshape(-1, 2)).reshape(x.shape))
+        return ItoProcess(FunctionDrift(drift), diffusion)
+    factor = sigma * np.eye(n_dims) if np.ndim(sigma) == 0 else _blocks(n_dims, sigma)
+    return ItoProcess(FunctionDrift(drift), ConstantDiffusion(jnp.asarray(factor, dtype=float)))
 
 
 _IDENTITY = [[1.0, 0.0], [0.0, 1.0]]
@@ -213,10 +220,14 @@ SYSTEMS: dict[str, Callable[[int], KnownSystem]] = {
     "syn1": lambda d: _linear_system(
         "syn1", d, [[4.0, 0.0], [0.0, 1.0]], [3.0, 12.0], 1.0, _IDENTITY, (0.0, 0.2, 2.0), (0.1, 0.5, 5.0)
     ),
-    "syn2": lambda d: _block_system("syn2", d, two_wells("gaussian2d"), 4.0, *_WELL_TIMES, shared=False),
-    "syn2-printed": lambda d: _block_system("syn2-printed", d, two_wells("printed"), 4.0, *_WELL_TIMES, shared=False),
-    "syn2-score": lambda d: _block_system("syn2-score", d, two_wells("score_scaled"), 4.0, *_WELL_TIMES, shared=False),
-    "syn3": lambda d: _block_system("syn3", d, van_der_pol, 1.0, (0.0, 0.03, 0.07, 0.2), (0.1, 0.3, 0.5)),
+    "syn2": lambda d: _block_system("syn2", d, two_wells("gaussian2d"), *_WELL_TIMES, sigma=4.0, shared=False),
+    "syn2-printed": lambda d: _block_system(
+        "syn2-printed", d, two_wells("printed"), *_WELL_TIMES, sigma=4.0, shared=False
+    ),
+    "syn2-score": lambda d: _block_system(
+        "syn2-score", d, two_wells("score_scaled"), *_WELL_TIMES, sigma=4.0, shared=False
+    ),
+    "syn3": lambda d: _block_system("syn3", d, van_der_pol, (0.0, 0.03, 0.07, 0.2), (0.1, 0.3, 0.5), sigma=1.0),
     "ou": lambda d: _linear_system(
         "ou",
         d,
@@ -237,6 +248,36 @@ SYSTEMS: dict[str, Callable[[int], KnownSystem]] = {
         _IDENTITY,
         (0.0, 0.5, 2.0),
         (1.0, 3.0),
+        shared=False,
+    ),
+    "diffusion-paper": lambda d: _linear_system(
+        "diffusion-paper",
+        d,
+        [[0.0, 0.0], [0.0, 0.0]],
+        [0.0, 0.0],
+        [[1.0, 0.0], [0.0, 2.0]],
+        _IDENTITY,
+        (0.0, 0.5, 2.0, 5.0),
+        (0.1, 0.3, 0.5, 3.0),
+    ),
+    "correlated": lambda d: _linear_system(
+        "correlated",
+        d,
+        [[1.0, 0.0], [0.0, 2.0]],
+        [1.0, -1.0],
+        [[1.0, 0.0], [0.56, 0.8 * 0.51**0.5]],
+        _IDENTITY,
+        (0.0, 0.3, 1.0),
+        (0.6, 2.0),
+        shared=False,
+    ),
+    "multiplicative": lambda d: _block_system(
+        "multiplicative",
+        d,
+        lambda x: jnp.array([3.0, 2.0]) * (jnp.array([2.0, 1.0]) - x),
+        (0.0, 0.2, 0.5, 1.0),
+        (0.1, 0.8, 2.0),
+        sigma=lambda x: jnp.array([0.5, 0.8]) * x,
         shared=False,
     ),
     "curl": lambda d: _linear_system(

@@ -19,6 +19,7 @@ from itofit.errors import InputError
 from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.drift import AbstractDrift, GrowingDrift, NetworkDrift, PlainNetworkDrift
 from itofit.process.network import xavier_network
+from itofit.process.noise import LearnedDiffusion, NoisyDrift
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshots
 from itofit.snapshots.scaling import Scaling
@@ -49,7 +50,10 @@ _TOO_FAR = 1000.0
 
 
 class Member(NamedTuple):
-    """One data set and one key: what a member of a batch is fitted to. `drift` is where to start."""
+    """One data set and one key: what a member of a batch is fitted to. `drift` is where to start.
+
+    A `diffusion` with parameters is where learning them starts.
+    """
 
     training: Snapshots
     held_out: Snapshots
@@ -136,6 +140,8 @@ def prepared(member: Member, mesh: Mesh, options: AdversarialOptions) -> tuple[G
     drift = member.drift
     if drift is None:
         drift = fresh_drift(training, float(mesh.times[-1] - mesh.times[0]), options, key=k_init)
+    if isinstance(member.diffusion, LearnedDiffusion):
+        drift = NoisyDrift(drift, member.diffusion)
     return game, criterion, first_run(game, drift, adversary, optimisers, criterion), k_run
 
 

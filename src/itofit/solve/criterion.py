@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.drift import AbstractDrift
-from itofit.process.ito import ItoProcess
+from itofit.process.noise import process_of
 from itofit.simulate.euler import euler_path
 from itofit.snapshots.clouds import Snapshots
 from itofit.solve.game import Leg, device_clouds, leg_noise
@@ -70,7 +70,7 @@ class HeldOutCriterion(eqx.Module):
         return cls(clouds, leg_noise(legs, clouds, k_noise), cosines, diffusion, legs)
 
     def __call__(self, drift: AbstractDrift) -> Float[Array, ""]:
-        process = ItoProcess(drift, self.diffusion)
+        process = process_of(drift, self.diffusion)
         squares = []
         for leg, noise in zip(self.legs, self.noise, strict=True):
             start, steps = self.clouds[leg.start], jnp.asarray(leg.steps, dtype=float)
@@ -130,7 +130,7 @@ class ChiSquared(eqx.Module):
         return sum(f.centre.shape[-1] + f.bowls.shape[-2] + f.omega.shape[-2] for f in self.families)
 
     def __call__(self, drift: AbstractDrift) -> Float[Array, ""]:
-        process, total, i = ItoProcess(drift, self.diffusion), jnp.zeros(()), 0
+        process, total, i = process_of(drift, self.diffusion), jnp.zeros(()), 0
         for leg, noise in zip(self.legs, self.noise, strict=True):
             start = self.clouds[leg.start]
             points = jnp.tile(start.points, (_N_DRAWS, 1))

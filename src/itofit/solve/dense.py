@@ -41,7 +41,7 @@ def dense_gaps(snapshots: Snapshots) -> list[int]:
 def worth_trying(task: Task) -> bool:
     """Whether a fit on the seen path may be accurate enough."""
     n_gaps = len(task.snapshots.times) - 1
-    if task.options.anchor == "initial" or (task.given_step and n_gaps < _FEWEST_GAPS):
+    if task.options.anchor == "initial" or task.diffusion.n_parameters or (task.given_step and n_gaps < _FEWEST_GAPS):
         return False
     return task.snapshots.n_dims <= MANY_DIMS and len(dense_gaps(task.snapshots)) >= _MOST_GAPS * n_gaps
 

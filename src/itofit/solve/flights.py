@@ -87,8 +87,8 @@ class Flight:
 
     def sensitivity(
         self, features: AbstractFeatures, coefficients: Array, diffusion: AbstractDiffusion, start: Array, noise: Array
-    ) -> tuple[Array, Array]:
-        """Where the chains of one chunk end, and dX / dW there."""
+    ) -> tuple[Array, Array, Array]:
+        """Where the chains of one chunk end, and dX / dW and dX / dtheta there."""
         n_blocks = jnp.asarray(-(-self.n_steps // self.block))
         return chain_sensitivities(features, coefficients, diffusion, start, self.steps, noise, n_blocks, self.block)
 

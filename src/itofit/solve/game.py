@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.drift import AbstractDrift
 from itofit.process.ito import ItoProcess
+from itofit.process.noise import process_of
 from itofit.simulate.euler import euler_path
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshots
@@ -96,8 +97,8 @@ class Game(eqx.Module):
         return 1.0 if size is None else sum(min(1.0, size / n) for n in counts) / len(counts)
 
     def process(self, drift: AbstractDrift) -> ItoProcess:
-        """The process with this drift and the game's diffusion."""
-        return ItoProcess(drift, self.diffusion)
+        """The process with this drift, and the game's diffusion where it brings none of its own."""
+        return process_of(drift, self.diffusion)
 
     def draw(self, key: PRNGKeyArray) -> Draw:
         """A minibatch of every snapshot (or all of it) and fresh noise."""
@@ -165,7 +166,8 @@ class Game(eqx.Module):
 
     def _read(self, drift: AbstractDrift, leg: Leg, path: Array, end: int, nodes: Nodes, i: int) -> PathRead:
         """The path at the nodes of target i, with the drift its quadrature rule takes."""
-        process, noise = self.process(drift), self._dispersion(nodes)
+        process = self.process(drift)
+        noise = self._dispersion(process.diffusion, nodes)
         if self.options.rule == "trapezoid":
             return PathRead.of(process, path[nodes.positions[i]], noise)
         steps = jnp.asarray(leg.steps[:end], dtype=float)
@@ -174,9 +176,9 @@ class Game(eqx.Module):
     def _targets(self):
         return [(leg, n, end) for leg in self.legs for n, end in leg.targets]
 
-    def _dispersion(self, nodes: Nodes):
+    def _dispersion(self, diffusion: AbstractDiffusion, nodes: Nodes):
         n_sketch = self.options.n_sketch
-        return None if n_sketch is None else lambda x: sketched(self.diffusion(x), n_sketch, x, nodes.signs)
+        return None if n_sketch is None else lambda x: sketched(diffusion(x), n_sketch, x, nodes.signs)
 
 
 def drift_gradient(

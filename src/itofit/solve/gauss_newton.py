@@ -116,6 +116,8 @@ def step(
         v[alive] = Posterior(J, precision[alive]).mean(b)
         r = residual(v)
         y = whitening(r) / temperature
+        if not np.all(np.isfinite(y)):
+            return None, 0.0
     before = _objective(y, v, precision)
     slope, curvature = J.T @ y + precision[alive] * v[alive], np.sum(J**2, axis=0) + precision[alive]
     for _ in range(_MOST_TRIES):
@@ -144,17 +146,17 @@ def _objective(y: np.ndarray, v: np.ndarray, precision: np.ndarray) -> float:
 
 def kept(residual: SomeResidual, state: State) -> tuple[SomeResidual, State]:
     """The same state with the groups dropped that no output uses."""
-    n_dims, prior = residual.snapshots.n_dims, state.prior
+    n_dims, prior, count = residual.snapshots.n_dims, state.prior, residual.n_coefficients
     groups = residual.dictionary.groups
     first = np.cumsum([0, *[group.size for group in groups]])[:-1]
-    marks = np.any(prior.alive.reshape(-1, n_dims)[first], axis=1)
+    marks = np.any(prior.alive[:count].reshape(-1, n_dims)[first], axis=1)
     if all(marks):
         return residual, state
     rows = np.repeat(marks, [group.size for group in groups])
-    numbers = prior.group.reshape(-1, n_dims)[rows]
+    numbers = np.append(prior.group[:count].reshape(-1, n_dims)[rows], prior.group[count:])
     names, renamed = np.unique(numbers[numbers >= 0], return_inverse=True)
     group = numbers.copy()
     group[numbers >= 0] = renamed
-    smaller = Prior(group.ravel(), prior.precision[names], prior.floor[names], prior.fixed)
-    v = state.v.reshape(-1, n_dims)[rows].ravel()
+    smaller = Prior(group, prior.precision[names], prior.floor[names], prior.fixed)
+    v = np.append(state.v[:count].reshape(-1, n_dims)[rows], state.v[count:])
     return residual.only(marks), State(v, smaller, state.damping, state.residuals)

@@ -96,12 +96,13 @@ def _n_ridges(n_dims: int) -> int:
 def _first(turning: Turning, aim: Dictionary, state: State) -> State:
     """The given fit of `aim` with everything else not in the model."""
     n_dims = turning.snapshots.n_dims
+    n_noise, count = turning.diffusion.n_parameters, len(state.v) - turning.diffusion.n_parameters
     prior = own_slopes(turning.dictionary, n_dims).tied(couplings(turning.dictionary, n_dims))
     precision = np.concatenate([state.prior.precision, prior.precision[len(state.prior.precision) :]])
     shape = Prior(np.full(turning.n_ridges * turning.n_slots, ABSENT), np.zeros(0), np.zeros(0))
     v = np.zeros(turning.n_linear + len(shape.group))
-    v[: len(state.v)] = state.v
-    return State(v, replace(prior, precision=precision).joined(shape))
+    v[:count], v[turning.n_coefficients : turning.n_linear] = state.v[:count], state.v[count:]
+    return State(v, replace(prior, precision=precision).joined(Prior.fixed_at(n_noise)).joined(shape))
 
 
 def _settled(task: Task, turning: Turning, state: State, run: Run) -> State:
@@ -175,7 +176,7 @@ class Newcomers:
         """The model with a ridge in the first free place, if there is one, free to turn towards what it drives."""
         assert self.drawn is not None
         turning, n_dims = self.turning, self.turning.snapshots.n_dims
-        places = state.prior.alive[: turning.n_linear].reshape(-1, n_dims)[turning.rest.n_features :]
+        places = state.prior.alive[: turning.n_coefficients].reshape(-1, n_dims)[turning.rest.n_features :]
         free = np.flatnonzero(~np.any(places, axis=1))
         if len(free) == 0:
             return state

@@ -8,9 +8,10 @@ noise, so the products of different parts have the mean J0'J0 = H. The curvature
 well, since the noise of y and of its second derivative make up for d'd. `signal` is a root of H, and `against` = H v -
 J'y takes the place of J'b: H v' = against is the step from the solution v to that of a neighbouring problem.
 
-The unknowns v are the coefficients in the model, the shape of its ridges, and the coefficients of features that had
-too little evidence to come in. Every unknown moves the drift by v_p phi_p(x) outputs_p, where phi_p is one feature of
-`features`; for the shape of a ridge that feature is its slope, and `outputs_p` holds its amplitudes.
+The unknowns v are the coefficients in the model, the parameters of a learned noise, the shape of its ridges, and the
+coefficients of features that had too little evidence to come in. Every unknown but those of the noise moves the drift
+by v_p phi_p(x) outputs_p, where phi_p is one feature of `features`; for the shape of a ridge that feature is its slope,
+and `outputs_p` holds its amplitudes.
 """
 
 import functools
@@ -54,6 +55,7 @@ class Unknowns(NamedTuple):
     - `v`, `precision`: the solution and its prior, `GONE` for what is not in the model.
     - `log_odds`: before seeing data, of each unknown being in the model; infinite for those that always are.
     - `dictionary`: the features they move; `feature`, `outputs`: which of them, and by how much for every output.
+    - `noise`: positions of those that are parameters of the noise and move no feature.
     """
 
     folds: Float[np.ndarray, "n_folds n_rows n_unknowns"]
@@ -63,13 +65,14 @@ class Unknowns(NamedTuple):
     dictionary: Dictionary
     feature: Int[np.ndarray, " n_unknowns"]
     outputs: Float[np.ndarray, "n_unknowns n_dims"]
+    noise: Int[np.ndarray, " n_noise"]
 
     @classmethod
     def coefficients(cls, folds, v, precision, log_odds, dictionary: Dictionary, n_dims: int) -> "Unknowns":
         """One unknown for every feature and output."""
         feature = np.repeat(np.arange(dictionary.n_features), n_dims)
         outputs = np.tile(np.eye(n_dims), (dictionary.n_features, 1))
-        return cls(folds, v, precision, log_odds, dictionary, feature, outputs)
+        return cls(folds, v, precision, log_odds, dictionary, feature, outputs, np.zeros(0, dtype=int))
 
     @property
     def jacobian(self) -> Float[np.ndarray, "n_rows n_unknowns"]:
@@ -87,6 +90,21 @@ class Unknowns(NamedTuple):
             joined([self.dictionary, other.dictionary]),
             feature,
             np.concatenate([self.outputs, other.outputs]),
+            np.append(self.noise, len(self.v) + other.noise),
+        )
+
+    def with_noise(self, folds: Float[np.ndarray, "n_folds n_rows n_noise"], precision: float) -> "Unknowns":
+        """These and the parameters of the noise, which are always there."""
+        count, n = len(self.v), folds.shape[2]
+        return Unknowns(
+            np.concatenate([self.folds, folds], axis=2),
+            np.append(self.v, np.zeros(n)),
+            np.append(self.precision, np.full(n, precision)),
+            np.append(self.log_odds, np.full(n, np.inf)),
+            self.dictionary,
+            np.append(self.feature, np.zeros(n, dtype=int)),
+            np.concatenate([self.outputs, np.zeros((n, self.outputs.shape[1]))]),
+            np.append(self.noise, count + np.arange(n)),
         )
 
 
@@ -132,7 +150,7 @@ def linearised(task: Task, library: Library, drift: FeatureDrift, evidence: Evid
     known = dictionary_of(drift.features, library)
     few = task.snapshots.n_dims <= MANY_DIMS
     others = _left_out(library, known, task.snapshots.n_dims) if few else None
-    state = state_of(evidence, known, task.speed)
+    state = state_of(evidence, known, task.speed, task.diffusion.n_parameters)
     if path == "simulated":
         residual = task.residual(known, task.options.n_draws, cosines=True)
         whitening = task.whitening(residual, state.v)
@@ -192,15 +210,15 @@ def dictionary_of(features: AbstractFeatures | object, library: Library) -> Dict
     return joined(parts)
 
 
-def state_of(evidence: Evidence, known: Dictionary, speed: float) -> State:
-    """The solution of a fit, every coefficient with its own precision."""
+def state_of(evidence: Evidence, known: Dictionary, speed: float, n_noise: int = 0) -> State:
+    """The solution of a fit, every coefficient with its own precision; parameters of the noise as they are."""
     n_dims = evidence.coefficients.shape[1]
     constant = np.repeat([kind == "constant" for kind in _kinds(known)], n_dims)
     group = np.where(constant, CONSTANT, np.cumsum(~constant) - 1)
     precision = evidence.precision.ravel()
     fixed = float(precision[constant][0]) if np.any(constant) else 1e-3
-    prior = Prior(group, precision[~constant], precision[~constant], fixed)
-    return State(evidence.coefficients.ravel() / speed, prior)
+    prior = Prior(group, precision[~constant], precision[~constant], fixed).joined(Prior.fixed_at(n_noise))
+    return State(np.append(evidence.coefficients.ravel() / speed, np.zeros(n_noise)), prior)
 
 
 def _simulated(
@@ -208,19 +226,20 @@ def _simulated(
 ) -> Unknowns:
     n_dims, odds = residual.snapshots.n_dims, _log_odds(known, others, residual.snapshots.n_dims)
     folds = by_fold(residual, state.v, whitening, np.arange(len(state.v)))
-    prior = state.prior
-    found = Unknowns.coefficients(folds, state.v, prior.diagonal, odds[: len(state.v)], known, n_dims)
+    prior, count = state.prior, residual.n_coefficients
+    W, precision = state.v[:count], prior.diagonal[:count]
+    found = Unknowns.coefficients(folds[:, :, :count], W, precision, odds[:count], known, n_dims)
+    found = found.with_noise(folds[:, :, count:], prior.fixed)
     turning = turning_ridges(residual, state) if turn else None
     if turning is not None:
         found = found.beside(_shapes(*turning, whitening))
     if others is None:
         return found
     few = on_trial(replace(residual, n_jacobian=JACOBIAN_POINTS), [others])
-    v = np.concatenate([state.v, np.zeros(others.n_features * n_dims)])
-    folds = by_fold(few, v, whitening, np.arange(len(state.v), len(v)))
-    nothing = v[len(state.v) :]
-    more = odds[len(state.v) :]
-    return found.beside(Unknowns.coefficients(folds, nothing, np.full(len(nothing), GONE), more, others, n_dims))
+    nothing = np.zeros(others.n_features * n_dims)
+    folds = by_fold(few, np.append(W, nothing), whitening, count + np.arange(len(nothing)))
+    more = np.full(len(nothing), GONE), odds[count:]
+    return found.beside(Unknowns.coefficients(folds, nothing, *more, others, n_dims))
 
 
 def _shapes(turning, state: State, whitening: Whitening) -> Unknowns:
@@ -228,10 +247,11 @@ def _shapes(turning, state: State, whitening: Whitening) -> Unknowns:
     slots = np.flatnonzero(state.prior.alive[turning.n_linear :])
     folds = by_fold(turning, state.v, whitening, turning.n_linear + slots)
     n_dims = turning.snapshots.n_dims
-    amplitudes = state.v[: turning.n_linear].reshape(-1, n_dims)[-turning.n_ridges :]
+    amplitudes = state.v[: turning.n_coefficients].reshape(-1, n_dims)[-turning.n_ridges :]
     nothing, fixed, sure = np.zeros(len(slots)), np.full(len(slots), state.prior.fixed), np.full(len(slots), np.inf)
     slopes = slopes_at(turning.shape(state.v))
-    return Unknowns(folds, nothing, fixed, sure, slopes, slots, UNIT * amplitudes[slots // turning.n_slots])
+    outputs, none = UNIT * amplitudes[slots // turning.n_slots], np.zeros(0, dtype=int)
+    return Unknowns(folds, nothing, fixed, sure, slopes, slots, outputs, none)
 
 
 def _seen(wide: Residual, state: State, whitening: Whitening) -> Unknowns:

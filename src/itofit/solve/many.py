@@ -16,7 +16,7 @@ import numpy as np
 from itofit.process.features import Dictionary, joined, monomials, pairs
 from itofit.solve.gauss_newton import DAMPING, Run, State, kept, step
 from itofit.solve.growth import own_slopes
-from itofit.solve.relevance import Posterior, gain_of
+from itofit.solve.relevance import Posterior, Prior, gain_of
 from itofit.solve.residuals import Residual, Simulated
 from itofit.solve.task import Task
 from itofit.solve.whitening import Whitening
@@ -40,8 +40,10 @@ def grow_many(task: Task, known: Dictionary, more: Dictionary | None, state: Sta
 def _extended(task: Task, known: Dictionary, more: Dictionary | None, state: State) -> tuple[Simulated, State]:
     n_dims = task.snapshots.n_dims
     if more is not None:
-        v = np.concatenate([state.v, np.zeros(more.n_features * n_dims)])
-        state = State(v, state.prior.joined(own_slopes(more, n_dims)))
+        count, prior = known.n_features * n_dims, state.prior
+        v = np.concatenate([state.v[:count], np.zeros(more.n_features * n_dims), state.v[count:]])
+        parts = own_slopes(more, n_dims), Prior.fixed_at(task.diffusion.n_parameters)
+        state = State(v, replace(prior, group=prior.group[:count]).joined(parts[0]).joined(parts[1]))
         known = joined([known, more])
     return task.residual(known, 2, cosines=True), replace(state, residuals=None)
 
@@ -80,8 +82,9 @@ def screened(task: Task, residual: Simulated, state: State, whitening: Whitening
     low, high = task.box
     products = monomials(pairs(n_dims), low, high)
     wide = replace(residual, dictionary=joined([residual.dictionary, products]))
-    v = np.concatenate([state.v, np.zeros(products.n_features * n_dims)])
-    fresh = np.arange(len(state.v), len(v))
+    count, n_new = residual.n_coefficients, products.n_features * n_dims
+    v = np.concatenate([state.v[:count], np.zeros(n_new), state.v[count:]])
+    fresh = np.arange(count, count + n_new)
     columns = np.sum(wide.slopes(v, [weights.T for weights in whitening.back(rows)], fresh), axis=0)
     gain = gain_of(columns[0], np.mean(columns[1:] ** 2, axis=0)).reshape(-1, n_dims).max(axis=1)
     # The random rows know s to a third or so: products at half the entry are looked at more closely.

@@ -2,9 +2,9 @@
 
     minimise over W   1/2 |y(W)|^2 + 1/2 sum_g lambda_g |W_g|^2,      y = L^-1 (E f(simulated) - E f(seen))
 
-for g(x) = speed * W' phi(x), all f at once. The Euler chains are driven by fixed noise, so y is a deterministic
-function whose Jacobian comes from `simulate.sensitivity`; L is from `solve.whitening` and lambda from
-`solve.relevance`. Three phases, each from the result of the one before:
+for g(x) = speed * W' phi(x), all f at once, and over the parameters of a noise that is learned. The Euler chains are
+driven by fixed noise, so y is a deterministic function whose Jacobian comes from `simulate.sensitivity`; L is from
+`solve.whitening` and lambda from `solve.relevance`. Three phases, each from the result of the one before:
 
     aim      own slopes alone; means and covariances only, residuals divided by a temperature that falls to 1
     grow     cosines as well; terms come in and leave as the evidence asks (`solve.growth`, `solve.many`)
@@ -110,6 +110,7 @@ def _simulated(task: Task, library: Library, run: Run) -> tuple[Residual, State,
     n_dims = task.snapshots.n_dims
     given = task.options.dictionary is not None
     prior = Prior.over(library.aim.groups, n_dims) if given else own_slopes(library.aim, n_dims)
+    prior = prior.joined(Prior.fixed_at(task.diffusion.n_parameters))
     residual, state = _aim(task, library.aim, prior, run)
     few = n_dims <= MANY_DIMS
     if not given:
@@ -230,17 +231,17 @@ def _evidence(residual: Residual, state: State, whitening: Whitening) -> Evidenc
     covariance[np.ix_(alive, alive)] = inside
     counts = np.asarray([len(basis) for basis in whitening.bases])
     first = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    n_dims = residual.snapshots.n_dims
+    n_dims, count = residual.snapshots.n_dims, residual.n_coefficients
     at = np.cumsum([0, *[g.size for g in residual.dictionary.groups]])[:-1]
     effective = np.asarray([1.0 / np.sum(w**2) for w in residual.snapshots.weights])
     return Evidence(
-        coefficients=residual.speed * state.v.reshape(-1, n_dims),
-        covariance=residual.speed**2 * covariance,
-        precision=np.minimum(state.prior.diagonal, GONE).reshape(-1, n_dims),
+        coefficients=residual.speed * state.v[:count].reshape(-1, n_dims),
+        covariance=residual.speed**2 * covariance[:count, :count],
+        precision=np.minimum(state.prior.diagonal[:count], GONE).reshape(-1, n_dims),
         ends=np.asarray(residual.ends),
         chi2=np.add.reduceat(y**2, first),
         n_rows=counts,
         n_points=np.asarray([effective[a] + effective[b] for a, b in residual.ends]),
         n_determined=np.add.reduceat(np.sum((J @ inside) * J, axis=1), first),
-        alive=alive.reshape(-1, n_dims)[at],
+        alive=alive[:count].reshape(-1, n_dims)[at],
     )

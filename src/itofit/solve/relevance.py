@@ -67,6 +67,11 @@ class Prior:
             floor += [smallest] * n_outputs
         return cls(np.concatenate(group).ravel(), np.asarray(precision, dtype=float), np.asarray(floor, dtype=float))
 
+    @classmethod
+    def fixed_at(cls, n: int) -> "Prior":
+        """Coefficients of no group, under the fixed weak prior."""
+        return cls(np.full(n, CONSTANT), np.zeros(0), np.zeros(0))
+
     @property
     def diagonal(self) -> Float[np.ndarray, " n_coefficients"]:
         """Lambda, coefficient by coefficient."""
@@ -230,7 +235,9 @@ def grown(
         q = against - posterior.mean(b) @ cross
         s = np.maximum(squares - np.sum(cross * (posterior.covariance() @ cross), axis=0), 1e-12)
         gain = np.where(prior.alive, -np.inf, gain_of(q, s) - limit)
-        best = np.argmax(gain.reshape(-1, n_outputs), axis=0) * n_outputs + np.arange(n_outputs)
+        # What stands after the last feature is the noise, which is always in.
+        by_output = gain[: len(gain) // n_outputs * n_outputs].reshape(-1, n_outputs)
+        best = np.argmax(by_output, axis=0) * n_outputs + np.arange(n_outputs)
         best = best[gain[best] > 0.0]
         if len(best) == 0:
             break

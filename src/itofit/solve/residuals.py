@@ -27,7 +27,10 @@ N_FOLDS, FEWEST_TO_FOLD = 4, 40
 
 @dataclass(frozen=True, eq=False)
 class Residual(abc.ABC):
-    """y(W) of one phase and its Jacobian; coefficients are `(n_features, n_dims)` arrays, flattened.
+    """y(v) of one phase and its Jacobian.
+
+    Unknowns are the coefficients, an `(n_features, n_dims)` array, flattened, and after them the parameters of a noise
+    that is learned, counted from those of `diffusion`; where they are left out the noise is as it is.
 
     - `ends`: the snapshots (start, target) of every flight. `probes`: what is read at its target.
     - `speed`: the drift is speed * W' phi(x).
@@ -62,12 +65,22 @@ class Residual(abc.ABC):
         """The same with the features of the marked groups alone."""
         return replace(self, dictionary=self.dictionary.only(marks))
 
+    @property
+    def n_coefficients(self) -> int:
+        """Unknowns of the drift."""
+        return self.dictionary.n_features * self.snapshots.n_dims
+
     def process(self, v: np.ndarray) -> ItoProcess:
-        """The process with these coefficients."""
-        return ItoProcess(FeatureDrift(self.dictionary.features, self._coefficients(v)), self.diffusion)
+        """The process with these unknowns."""
+        return ItoProcess(FeatureDrift(self.dictionary.features, self._coefficients(v)), self.noise(v))
+
+    def noise(self, v: np.ndarray) -> AbstractDiffusion:
+        """The diffusion with these unknowns."""
+        parameters = v[self.n_coefficients :]
+        return self.diffusion.moved(jnp.asarray(parameters, dtype=float)) if len(parameters) else self.diffusion
 
     def _coefficients(self, v: np.ndarray) -> Float[Array, "n_features n_dims"]:
-        return jnp.asarray(self.speed * v.reshape(-1, self.snapshots.n_dims), dtype=float)
+        return jnp.asarray(self.speed * v[: self.n_coefficients].reshape(-1, self.snapshots.n_dims), dtype=float)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,35 +147,42 @@ class Simulated(Residual):
         self, v: np.ndarray, directions: Sequence[np.ndarray], columns: Int[np.ndarray, " n_columns"]
     ) -> list[np.ndarray]:
         """These columns of the derivative of each flight's residual along directions of its probes, the cheaper way."""
-        features, coefficients = self.dictionary.features, self._coefficients(v)
+        features, coefficients, diffusion = self.dictionary.features, self._coefficients(v), self.noise(v)
+        count, columns = self.n_coefficients, np.asarray(columns)
+        drift, noisy = columns[columns < count], columns[columns >= count] - count
         rows = {f.target: jnp.asarray(V, dtype=float) for f, V in zip(self.flights, directions, strict=True)}
         backwards = self._adjoints_are_cheaper(max(len(V) for V in directions))
-        asked = None if backwards else _filled_up(columns, len(v))
+        asked = None if backwards else _filled_up(drift, count)
 
         def work(flight, probes, start, noise, weights):
             if backwards:
-                chain = features, coefficients, self.diffusion, start, flight.steps, noise, jnp.asarray(flight.n_steps)
+                chain = features, coefficients, diffusion, start, flight.steps, noise, jnp.asarray(flight.n_steps)
                 return _adjoint_slopes(probes, rows[flight.target], weights, chain)
-            end, moved = flight.sensitivity(features, coefficients, self.diffusion, start, noise)
-            return _slopes(probes, rows[flight.target], end, moved, weights, asked)
+            end, moved, kicked = flight.sensitivity(features, coefficients, diffusion, start, noise)
+            return _slopes(probes, rows[flight.target], end, moved, kicked, weights, asked)
 
         found = self._summed(work, 64 if backwards else None)
-        if asked is None:
-            return [self.speed * row[:, columns] for row in found]
-        return [self.speed * row[:, : len(columns)] for row in found]
+        first = slice(len(drift)) if asked is not None else drift
+        kicks = [row[:, row.shape[1] - diffusion.n_parameters :][:, noisy] for row in found]
+        return [
+            np.concatenate([self.speed * row[:, first], kick], axis=1)[:, _order(columns, count)]
+            for row, kick in zip(found, kicks, strict=True)
+        ]
 
     def _sparse_slopes(self, v: np.ndarray, scales: Sequence[np.ndarray], columns: np.ndarray) -> list[np.ndarray]:
         """The same probe by probe, each of which depends on few coordinates."""
-        features, coefficients = self.dictionary.features, self._coefficients(v)
+        features, coefficients, diffusion = self.dictionary.features, self._coefficients(v), self.noise(v)
         touched = {f.target: _rows_by_coordinate(p.support()) for f, p in zip(self.flights, self.probes, strict=True)}
         scale = {f.target: jnp.asarray(s, dtype=float) for f, s in zip(self.flights, scales, strict=True)}
         chosen = jnp.asarray(columns)
 
         def work(flight, probes, start, noise, weights):
-            end, moved = flight.sensitivity(features, coefficients, self.diffusion, start, noise)
-            return _slopes_by_probe(probes, touched[flight.target], scale[flight.target], end, moved, weights, chosen)
+            end, moved, kicked = flight.sensitivity(features, coefficients, diffusion, start, noise)
+            by_column = jnp.swapaxes(self.speed * moved, 2, 3).reshape(*end.shape, -1)
+            moved = jnp.concatenate([by_column, kicked], axis=2)[:, :, chosen]
+            return _slopes_by_probe(probes, touched[flight.target], scale[flight.target], end, moved, weights)
 
-        return [self.speed * row for row in self._summed(work, 64)]
+        return self._summed(work, 64)
 
     def _summed(self, work, size: int | None = None) -> list[np.ndarray]:
         """`work` summed over the points of every flight; few sums are alive at once, since each may be large."""
@@ -234,18 +254,13 @@ def _mean_of(probes: AbstractProbes, points: Float[Array, "n n_dims"], weights: 
 
 
 @eqx.filter_jit
-def _slopes_by_probe(
-    probes: AbstractProbes, touched, scale, ends, moved, weights, columns
-) -> Float[Array, "n_rows n_columns"]:
-    """sum_i w_i scale grad f(x_i)' dx_i / dW, coordinate by coordinate of x over the probes that it is in."""
-    n, n_dims = ends.shape
+def _slopes_by_probe(probes: AbstractProbes, touched, scale, ends, moved, weights) -> Float[Array, "n_rows n_columns"]:
+    """sum_i w_i scale grad f(x_i)' dx_i / dv, coordinate by coordinate of x over the probes that it is in."""
+    n_dims, n_columns = ends.shape[1], moved.shape[2]
     gradients = jax.vmap(jax.jacfwd(probes))(ends) * (weights[:, None] * scale)[:, :, None]
     picked = gradients[:, touched, np.arange(n_dims)[:, None]]
-    by_column = jnp.swapaxes(moved, 2, 3).reshape(n, n_dims, -1)[:, :, columns]
-    products = jnp.einsum("nis,nip->isp", picked, by_column)
-    return (
-        jnp.zeros((len(scale), len(columns))).at[touched.ravel()].add(products.reshape(touched.size, -1), mode="drop")
-    )
+    products = jnp.einsum("nis,nip->isp", picked, moved)
+    return jnp.zeros((len(scale), n_columns)).at[touched.ravel()].add(products.reshape(touched.size, -1), mode="drop")
 
 
 def _rows_by_coordinate(support: Bool[np.ndarray, "n_probes n_dims"]) -> Int[np.ndarray, "n_dims most"]:
@@ -265,20 +280,29 @@ def _adjoint_slopes(probes: AbstractProbes, directions, weights, chain) -> Float
         gradients = jnp.einsum("rm,nmi->nri", directions, jax.vmap(jax.jacfwd(probes))(ends))
         return gradients * weights[:, None, None]
 
-    found = chain_adjoints(*chain, slopes_at=slopes_at)
-    return jnp.swapaxes(found, 1, 2).reshape(len(directions), -1)
+    found, kicked = chain_adjoints(*chain, slopes_at=slopes_at)
+    return jnp.concatenate([jnp.swapaxes(found, 1, 2).reshape(len(directions), -1), kicked], axis=1)
 
 
 @eqx.filter_jit
-def _slopes(probes: AbstractProbes, directions, ends, moved, weights, columns) -> Float[Array, "n_rows n_columns"]:
-    """sum_i w_i V grad f(x_i)' dx_i / dW, ordered feature by feature, output by output; all columns with None."""
+def _slopes(
+    probes: AbstractProbes, directions, ends, moved, kicked, weights, columns
+) -> Float[Array, "n_rows n_columns"]:
+    """sum_i w_i V grad f(x_i)' dx_i / dv: coefficients feature by feature, output by output, all with None; noise."""
     n, n_dims = ends.shape
     gradients = jnp.einsum("rm,nmi->nir", directions, jax.vmap(jax.jacfwd(probes))(ends)) * weights[:, None, None]
+    noise = jnp.einsum("nir,nip->rp", gradients, kicked)
     if columns is not None:
         picked = moved[:, :, columns % n_dims, columns // n_dims]
-        return jnp.einsum("nir,nip->rp", gradients, picked)
+        return jnp.concatenate([jnp.einsum("nir,nip->rp", gradients, picked), noise], axis=1)
     total = jnp.einsum("nir,nip->rp", gradients, moved.reshape(n, n_dims, -1))
-    return jnp.swapaxes(total.reshape(len(directions), n_dims, -1), 1, 2).reshape(len(directions), -1)
+    by_column = jnp.swapaxes(total.reshape(len(directions), n_dims, -1), 1, 2).reshape(len(directions), -1)
+    return jnp.concatenate([by_column, noise], axis=1)
+
+
+def _order(columns: Int[np.ndarray, " n_columns"], n_coefficients: int) -> Int[np.ndarray, " n_columns"]:
+    """Where every column is once those of the noise stand after the others."""
+    return np.argsort(np.argsort(columns >= n_coefficients, kind="stable"), kind="stable")
 
 
 def _filled_up(columns: Int[np.ndarray, " n_columns"], n_all: int) -> Int[Array, " n_asked"] | None:

@@ -34,8 +34,9 @@ Shape = Float[np.ndarray, "n_ridges n_slots"]
 class Turning(Residual):
     """The residual as a function of the coefficients of a dictionary that ends with ridges, and of their shape.
 
-    The unknowns are `[W, shape]`, `shape` being (omega, beta) of every ridge in units of `UNIT`. The ridges of
-    `dictionary` stand anywhere; where they are is in the unknowns. `rest` is the dictionary without them.
+    The unknowns are `[W, theta, shape]`, theta those of a learned noise, `shape` being (omega, beta) of every ridge in
+    units of `UNIT`. The ridges of `dictionary` stand anywhere; where they are is in the unknowns. `rest` is the
+    dictionary without them.
     """
 
     base: Residual
@@ -56,15 +57,15 @@ class Turning(Residual):
 
     @property
     def n_linear(self) -> int:
-        """Unknowns that are coefficients."""
-        return self.dictionary.n_features * self.snapshots.n_dims
+        """Unknowns that are coefficients or of the noise."""
+        return self.n_coefficients + self.diffusion.n_parameters
 
     def shape(self, unknowns: np.ndarray) -> Shape:
         """(omega, beta) of every ridge."""
         return UNIT * unknowns[self.n_linear :].reshape(self.n_ridges, self.n_slots)
 
     def at(self, unknowns: np.ndarray) -> Residual:
-        """The residual with the ridges where they are now, a function of the coefficients alone."""
+        """The residual with the ridges where they are now, a function of coefficients and noise alone."""
         return replace(self.base, dictionary=joined([self.rest, ridges_at(self.shape(unknowns))]))
 
     def __call__(self, v: np.ndarray) -> list[np.ndarray]:
@@ -88,21 +89,21 @@ class Turning(Residual):
         self, v: np.ndarray, whitening: Whitening, columns: np.ndarray, tried: Dictionary | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """These columns of the Jacobian, in ascending order, and all those of features that are tried beside it."""
-        n_dims, n_linear, shape = self.snapshots.n_dims, self.n_linear, self.shape(v)
+        n_dims, n_linear, n_known, shape = self.snapshots.n_dims, self.n_linear, self.n_coefficients, self.shape(v)
         linear, shaped = columns[columns < n_linear], columns[columns >= n_linear] - n_linear
         if len(shaped) == 0 and tried is None:
             found = self.at(v).jacobian(v[:n_linear], whitening, linear)
             return found, found[:, :0]
         # One coefficient a slope and output; the amplitudes tie the outputs together afterwards.
-        apart = n_linear + shaped[:, None] * n_dims + np.arange(n_dims)
+        apart = n_known + shaped[:, None] * n_dims + np.arange(n_dims)
         slopes = slopes_at(shape)
         wide = on_trial(self.at(v), [slopes] if tried is None else [slopes, tried])
-        n_wide = wide.dictionary.n_features * n_dims
-        first = n_linear + slopes.n_features * n_dims
-        padded = np.concatenate([v[:n_linear], np.zeros(n_wide - n_linear)])
+        n_wide, first = wide.n_coefficients, n_known + slopes.n_features * n_dims
+        padded = np.concatenate([v[:n_known], np.zeros(n_wide - n_known), v[n_known:n_linear]])
+        linear = np.where(linear < n_known, linear, linear + n_wide - n_known)
         found = wide.jacobian(padded, whitening, np.concatenate([linear, apart.ravel(), np.arange(first, n_wide)]))
         known, by_output, beside = np.split(found, [len(linear), len(linear) + apart.size], axis=1)
-        amplitude = v[:n_linear].reshape(-1, n_dims)[-self.n_ridges :][shaped // self.n_slots]
+        amplitude = v[:n_known].reshape(-1, n_dims)[-self.n_ridges :][shaped // self.n_slots]
         tied = np.einsum("rso,so->rs", by_output.reshape(len(found), len(shaped), n_dims), amplitude)
         return np.concatenate([known, UNIT * tied], axis=1), beside
 
@@ -140,7 +141,7 @@ def turned(turning: Turning, whitening: Whitening, state: State, run: Run, phase
 def still(
     turning: Turning, whitening: Whitening, state: State, run: Run, phase: int, threshold: np.ndarray | None = None
 ) -> State:
-    """One step in the coefficients alone; with `threshold`, groups that have less evidence leave."""
+    """One step in coefficients and noise alone; with `threshold`, groups that have less evidence leave."""
     if run.spent:
         return state
     now, n_linear = turning.at(state.v), turning.n_linear
@@ -152,7 +153,7 @@ def still(
 
 
 def frozen(turning: Turning, state: State) -> tuple[Residual, State]:
-    """The same model as a residual of the coefficients alone."""
+    """The same model as a residual of coefficients and noise alone."""
     prior = replace(state.prior, group=state.prior.group[: turning.n_linear])
     return turning.at(state.v), State(state.v[: turning.n_linear], prior, residuals=state.residuals)
 

@@ -133,8 +133,9 @@ def _from_one_start(
         weights *= particle_weights(draws.seed, snapshot, len(start.weights), draws.n_draws)[: few.n_draws]
         weights /= weights.sum(axis=1, keepdims=True)
     points, course = jnp.asarray(start.points, dtype=float), (diffusion, start.time, times, dt, key)
-    clouds = _clouds((few.drifts, few.axes), np.zeros(few.n_draws, dtype=int), points, *course)
-    chains = _clouds((draws.fitted, None), np.arange(_N_CHAINS), points, *course)
+    clouds = _clouds((few.drifts, few.axes, few.noise), np.zeros(few.n_draws, dtype=int), points, *course)
+    unmoved = np.zeros((_N_CHAINS, draws.noise.shape[1]))
+    chains = _clouds((draws.fitted, None, unmoved), np.arange(_N_CHAINS), points, *course)
     chained = np.tile(start.weights, _N_CHAINS) / _N_CHAINS
     estimates, errors = [], []
     for several, fits in zip(clouds, chains, strict=True):
@@ -153,7 +154,7 @@ def _statistics(x: np.ndarray, weights: np.ndarray, levels: np.ndarray) -> Float
 
 
 def _clouds(
-    drifts: tuple[AbstractDrift, Any],
+    drifts: tuple[AbstractDrift, Any, Float[np.ndarray, "n_draws n_noise"]],
     streams: Int[np.ndarray, " n_draws"],
     points: Float[Array, "n n_dims"],
     diffusion: AbstractDiffusion,
@@ -162,7 +163,7 @@ def _clouds(
     dt: float,
     key: PRNGKeyArray,
 ) -> list[Float[np.ndarray, "n_draws n n_dims"]]:
-    """The clouds of every drift at increasing times, driven by the noise of its stream."""
+    """The clouds of every drift and move of the noise at increasing times, driven by the noise of its stream."""
     legs = [Mesh.refine([a, b], dt).steps if b > a else np.zeros(0) for a, b in pairwise([now, *times])]
     longest, n_streams = max(len(leg) for leg in legs), int(streams.max()) + 1
     x, found = jnp.broadcast_to(points, (len(streams), *points.shape)), []
@@ -170,7 +171,17 @@ def _clouds(
         # Filled up, so that one compilation serves all times.
         steps = jnp.asarray(np.append(leg, np.zeros(longest - len(leg))), dtype=float)
         k = jax.random.fold_in(key, i)
-        x = _push(*drifts, diffusion, x, steps, jnp.asarray(len(leg)), jnp.asarray(streams), n_streams, k)
+        x = _push(
+            *drifts[:2],
+            jnp.asarray(drifts[2], dtype=float),
+            diffusion,
+            x,
+            steps,
+            jnp.asarray(len(leg)),
+            jnp.asarray(streams),
+            n_streams,
+            k,
+        )
         found.append(np.asarray(x, dtype=np.float64))
     return found
 
@@ -179,6 +190,7 @@ def _clouds(
 def _push(
     drifts: AbstractDrift,
     axes: Any,
+    moved: Float[Array, "n_draws n_noise"],
     diffusion: AbstractDiffusion,
     start: Float[Array, "n_draws n n_dims"],
     steps: Float[Array, " n_steps"],
@@ -187,12 +199,13 @@ def _push(
     n_streams: int,
     key: PRNGKeyArray,
 ) -> Float[Array, "n_draws n n_dims"]:
-    def one(drift, x, h, z):
-        return jax.vmap(ItoProcess(drift, diffusion).euler_step, in_axes=(0, None, 0))(x, h, z)
+    def one(drift, v, x, h, z):
+        process = ItoProcess(drift, diffusion.moved(v) if moved.shape[1] else diffusion)
+        return jax.vmap(process.euler_step, in_axes=(0, None, 0))(x, h, z)
 
     def step(k, x):
         keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.fold_in(key, k), jnp.arange(n_streams))
         z = jax.vmap(lambda stream: jax.random.normal(stream, x.shape[1:], x.dtype))(keys)
-        return eqx.filter_vmap(one, in_axes=(axes, 0, None, 0))(drifts, x, steps[k], z[streams])
+        return eqx.filter_vmap(one, in_axes=(axes, 0, 0, None, 0))(drifts, moved, x, steps[k], z[streams])
 
     return jax.lax.fori_loop(0, n_taken, step, start)

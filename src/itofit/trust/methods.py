@@ -12,10 +12,11 @@ from sklearn.base import clone
 
 from itofit.errors import FitWarning, InputError
 from itofit.forecast import checked_times, resampled, start_before
-from itofit.process.diffusion import AbstractDiffusion, ConstantDiffusion
+from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.drift import FeatureDrift, members_of
 from itofit.process.features import MANY_DIMS, Dictionary, FunctionFeatures
 from itofit.process.ito import ItoProcess
+from itofit.process.noise import is_learned
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshot, Snapshots, numeric_times
 from itofit.snapshots.scaling import Scaling
@@ -34,6 +35,7 @@ from itofit.trust.equations import checked_degree, find_equations
 from itofit.trust.goodness import GoodnessOfFit, SquaresLaw, goodness_of_fit, law_of_squares
 from itofit.trust.identifiability import Identifiability, determined, identifiability, third_snapshot
 from itofit.trust.next_snapshot import NextSnapshot, left_over
+from itofit.trust.noise import covariances, interval_of
 from itofit.trust.posterior import DriftDraws, draw_drifts
 from itofit.trust.printed import Equations
 from itofit.trust.report import report
@@ -70,6 +72,10 @@ class TrustMethods:
         """g(x)."""
         raise NotImplementedError
 
+    def covariance(self, x: Any) -> np.ndarray:
+        """S(x) S(x)'."""
+        raise NotImplementedError
+
     def _check_fitted(self) -> None:
         raise NotImplementedError
 
@@ -99,6 +105,34 @@ class TrustMethods:
         z, one = self._standardised(x)
         std = self.scaling_.sd * self._draws().spread(np.asarray(z))
         return std[0] if one else std
+
+    def covariance_std(self, x: Any) -> np.ndarray:
+        """The standard error of a(x) = S(x) S(x)' of a learned noise, at one state or at rows of states."""
+        z, one = self._standardised(x)
+        draws = self._noise_draws(z) - self._noise_draws(z, fitted=True)
+        std = np.sqrt(np.mean(draws**2, axis=0))
+        return std[0] if one else std
+
+    def covariance_interval(self, x: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper ends about a(x) of a learned noise; on the diagonal, which is positive, in its logarithm."""
+        z, one = self._standardised(x)
+        if not 0.0 < level < 1.0:
+            raise InputError(expected="a level between 0 and 1", found=f"{level!r}", hint="0.95")
+        found = interval_of(self._noise_draws(z), self._noise_draws(z, fitted=True)[0], level)
+        return (found[0][0], found[1][0]) if one else found
+
+    def _noise_draws(self, z: Float[Array, "n n_dims"], fitted: bool = False) -> np.ndarray:
+        """Draws of a(x) in the user's units, or what was fitted."""
+        diffusion, draws = self.standard_process_.diffusion, self._draws()
+        if draws.seed is None or not diffusion.n_parameters:
+            raise InputError(
+                expected="a noise learned by the moments solver",
+                found=f"sigma={self.sigma!r} and solver {self.solver_}",
+                hint="sigma='learn', solver='moments'",
+            )
+        moved = np.zeros((1, diffusion.n_parameters)) if fitted else draws.noise
+        sd = self.scaling_.sd
+        return sd[:, None] * covariances(diffusion, moved, z) * sd
 
     def bands(
         self,
@@ -146,12 +180,13 @@ class TrustMethods:
             task = Task(snapshots, process.diffusion, mesh, options, self.seed_, not self._automatic)
             return find_equations(task, process.drift, self.path_, gaps, self.scaling_, degree)
 
-    def identifiability(self, *, sigma_known: bool = True) -> Identifiability:
+    def identifiability(self, *, sigma_known: bool | None = None) -> Identifiability:
         """What the snapshots do not determine of the drift, whatever the fit chose; of a moments fit.
 
-        With `sigma_known=False` also what could not be told if sigma were unknown.
+        With `sigma_known=False`, the default where it was learned, sigma is an unknown beside the drift.
         """
         evidence = self._ended()
+        sigma_known = not is_learned(self.sigma) if sigma_known is None else sigma_known
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
             task = self._task(self.standard_process_.diffusion)
             known = self._terms(task)
@@ -257,8 +292,7 @@ class TrustMethods:
         wanted = telling_times(self.snapshots_) if times is None else self._wanted(times)
         snapshots, process = self.scaling_.transform(self.snapshots_), self.standard_process_
         points, eps = np.concatenate(snapshots.clouds), None
-        constant = isinstance(process.diffusion, ConstantDiffusion)
-        if constant and (self.evidence_ is not None or len(members_of(process.drift)) > 1):
+        if process.diffusion.constant and (self.evidence_ is not None or len(members_of(process.drift)) > 1):
             eps = float(np.max(np.linalg.norm(self._draws().spread(points), axis=1)))
         how = {"points": points, "eps": eps, "names": tuple(snapshots.names), "key": self._key(9)}
         return step_error(process, self._thin_start(snapshots), wanted, self.dt_, **how)

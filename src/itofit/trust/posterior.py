@@ -1,4 +1,4 @@
-"""Draws of the drift: what else the same particles could have told.
+"""Draws of the drift, and of a noise that was learned: what else the same particles could have told.
 
 Each draw gives every particle a random weight (Bayesian bootstrap), draws a model (`trust.structure`) and solves its
 linear problem at the solution of the fit (`solve.linearised`),
@@ -40,6 +40,7 @@ class DriftDraws:
 
     - `drifts`: all of them as one, with a leading axis of draws in the arrays for which `axes` is 0.
     - `fitted`: the drift of the fit. `n_draws`: how many there are.
+    - `noise`: by how much every draw moves the parameters of the noise, in their units; none where it is known.
     - `seed`: gives the weights of the particles behind each draw (`particle_weights`); None where there are none.
     """
 
@@ -47,6 +48,7 @@ class DriftDraws:
     axes: Any
     fitted: AbstractDrift
     n_draws: int
+    noise: Float[np.ndarray, "n_draws n_noise"]
     seed: int | None
 
     @classmethod
@@ -55,18 +57,19 @@ class DriftDraws:
         features: AbstractFeatures,
         coefficients: Float[np.ndarray, "n_draws n_features n_dims"],
         fitted: Float[np.ndarray, "n_features n_dims"],
+        noise: Float[np.ndarray, "n_draws n_noise"],
         seed: int,
     ) -> "DriftDraws":
         """Draws that differ by the coefficients of one dictionary."""
         alone = FeatureDrift(features, jnp.asarray(fitted, dtype=float))
         several = _with_coefficients(alone, jnp.asarray(coefficients, dtype=float))
         axes = _with_coefficients(jax.tree.map(lambda _: None, alone), 0)
-        return cls(several, axes, alone, len(coefficients), seed)
+        return cls(several, axes, alone, len(coefficients), noise, seed)
 
     @classmethod
     def of_members(cls, members: AbstractDrift, n_members: int, mean: AbstractDrift) -> "DriftDraws":
         """The members of an ensemble, stacked."""
-        return cls(members, eqx.if_array(0), mean, n_members, None)
+        return cls(members, eqx.if_array(0), mean, n_members, np.zeros((n_members, 0)), None)
 
     def first(self, count: int) -> "DriftDraws":
         """The first `count` of them."""
@@ -76,7 +79,7 @@ class DriftDraws:
             fewer: AbstractDrift = _with_coefficients(self.drifts, self.drifts.coefficients[:count])  # pyright: ignore
         else:
             fewer = jax.tree.map(lambda leaf: leaf[:count] if eqx.is_array(leaf) else leaf, self.drifts)
-        return DriftDraws(fewer, self.axes, self.fitted, count, self.seed)
+        return DriftDraws(fewer, self.axes, self.fitted, count, self.noise[:count], self.seed)
 
     def spread(self, points: Float[np.ndarray, "n n_dims"]) -> Float[np.ndarray, "n n_dims"]:
         """How far the draws are from the fit, root mean square at every point."""
@@ -112,7 +115,8 @@ def draw_drifts(linear: Linearised, seed: int, n_draws: int = N_DRAWS) -> DriftD
         row[model.inside] = posterior.solve((against - move)[model.inside] + noise)
     coefficients, fitted = linear.coefficients(v), linear.coefficients(unknowns.v)
     used = np.flatnonzero(np.any(coefficients != 0.0, axis=(0, 2)) | np.any(fitted != 0.0, axis=1))
-    return DriftDraws.of_coefficients(linear.features.only(used), coefficients[:, used], fitted[used], seed)
+    noise = v[:, unknowns.noise]
+    return DriftDraws.of_coefficients(linear.features.only(used), coefficients[:, used], fitted[used], noise, seed)
 
 
 def particle_weights(seed: int, snapshot: int, n_points: int, n_draws: int = N_DRAWS) -> Float[np.ndarray, "n_draws n"]:

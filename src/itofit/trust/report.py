@@ -4,12 +4,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from itofit.process.noise import is_learned
+
 if TYPE_CHECKING:
     from itofit.trust.methods import TrustMethods
 
 # Points of the snapshots at which error bars are averaged, and dimensions up to which equations are printed.
 _MOST_POINTS, _MOST_EQUATIONS = 500, 4
 _SIGMAS = (0.9, 1.1)
+_MOST_SIGMAS = 6
 
 
 def short_report(model: "TrustMethods") -> list[str]:
@@ -44,7 +47,9 @@ def error_line(model: "TrustMethods") -> str:
 
 
 def _sigma_line(model: "TrustMethods") -> str:
-    """What a sigma 10 % smaller or larger would change; of a sigma that is one number."""
+    """What was learned of sigma; or what one 10 % smaller or larger would change, of a sigma that is one number."""
+    if is_learned(model.sigma):
+        return noise_line(model)
     if not isinstance(model.sigma, int | float) or model.sigma <= 0.0:
         return ""
     rows = model.sensitivity([factor * model.sigma for factor in _SIGMAS]).rows[-len(_SIGMAS) :]
@@ -53,6 +58,20 @@ def _sigma_line(model: "TrustMethods") -> str:
         for factor, row in zip(_SIGMAS, rows, strict=True)
     ]
     return "assumed sigma: " + ", ".join(said)
+
+
+def noise_line(model: "TrustMethods") -> str:
+    """Learned noise with its 95 % intervals, where it depends on the state at the mean of all snapshots."""
+    x, diffusion = model.scaling_.mean, model.standard_process_.diffusion
+    a, (low, high) = model.covariance(x), model.covariance_interval(x)
+    sigma, low, high = (np.sqrt(np.diag(matrix)) for matrix in (a, low, high))
+    said = [
+        f"{name} {s:.3g} ({b:.3g} to {t:.3g})"
+        for name, s, b, t in zip(model.snapshots_.names[:_MOST_SIGMAS], sigma, low, high, strict=False)
+    ]
+    said += ["..."] if len(sigma) > _MOST_SIGMAS else []
+    where = "" if diffusion.constant else " at the mean of the data"
+    return f"learned sigma{where}, with 95 % intervals: " + ", ".join(said)
 
 
 def _step_line(model: "TrustMethods") -> str:

@@ -23,6 +23,7 @@ from itofit.forecast import push_forward
 from itofit.process.diffusion import AbstractDiffusion, diffusion_from_sigma
 from itofit.process.drift import AbstractDrift, FunctionDrift
 from itofit.process.ito import ItoProcess, rescaled
+from itofit.process.noise import is_learned
 from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.snapshots.scaling import Scaling
 from itofit.solve.evidence import Evidence
@@ -194,6 +195,8 @@ def _map(drift: Callable[[Array], Array], x: Float[Array, "n n_dims"]) -> Float[
 
 
 def _label(sigma: Any) -> str:
+    if is_learned(sigma):
+        return "learned"
     if callable(sigma):
         return getattr(sigma, "__name__", "function")
     value = np.asarray(sigma, dtype=float)

@@ -1,0 +1,151 @@
+"""Noise learned with the drift: how near to the truth, how sure of itself, and what it costs in forecasts.
+
+    python -m experiments.noise --seeds 5 --json noise.json
+    python -m experiments.noise --system diffusion-paper syn1 --solver adversarial --seeds 5
+    python -m experiments.noise --figure docs/figures/noise.png
+
+Rows are systems with the kind of noise that is learned, the drift unknown as well. Data are those of Table 1 (1200
+points a snapshot, reading B). For every entry of a = S S' that is not zero: the mean over seeds and its relative error,
+how often the 95 % interval of a fit holds the truth, and the ends of the interval of seed 0. `population` is the mean
+per-coordinate W1 to the truth at the test times over that of the same solver with sigma known, and the floor of both.
+Where S depends on the state, a is read at one state. A file is continued where it exists.
+"""
+
+import argparse
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+
+from experiments.table1.scoring import Case, Sizes
+from itofit import FitWarning, FokkerPlanckProcess, KnownSystem, fit_together, known_system
+
+# System, kind of noise, and the state at which a is read.
+ROWS: dict[str, tuple[str, tuple[float, float]]] = {
+    "diffusion-paper": ("diagonal", (0.0, 0.0)),
+    "syn1": ("diagonal", (0.0, 0.0)),
+    "syn2": ("diagonal", (0.0, 0.0)),
+    "syn3": ("diagonal", (0.0, 0.0)),
+    "correlated": ("full", (0.0, 0.0)),
+    "multiplicative": ("multiplicative", (1.5, 0.8)),
+}
+
+
+def true_sigma(system: KnownSystem) -> Any:
+    """What an estimator that knows the noise is given."""
+    diffusion = system.process.diffusion
+    return np.asarray(diffusion(jnp.zeros(system.n_dims)), dtype=float) if diffusion.constant else diffusion
+
+
+def fitted(system: KnownSystem, sigma: Any, cases: list[Case], solver: str) -> list[FokkerPlanckProcess]:
+    """One model a seed; those of the adversarial solver in one batch."""
+    models = [FokkerPlanckProcess(sigma, dt=system.dt, solver=solver, random_state=case.seed) for case in cases]
+    data = [case.training for case in cases]
+    with warnings.catch_warnings(action="ignore", category=FitWarning):
+        if solver == "adversarial":
+            return fit_together(models, data)
+        return [model.fit(snapshots) for model, snapshots in zip(models, data, strict=True)]
+
+
+def record_of(model: FokkerPlanckProcess, known: FokkerPlanckProcess, case: Case, state: tuple[float, float]) -> dict:
+    """What one seed says, as plain values."""
+    x = np.asarray(state)
+    found = {"seed": case.seed, "a": model.covariance(x).tolist(), "seconds": [model.seconds_, known.seconds_]}
+    if model.solver_ == "moments":
+        low, high = model.covariance_interval(x)
+        found |= {"low": low.tolist(), "high": high.tolist(), "misfit": model.evidence_.misfit}
+    for name, one in (("population", model), ("known", known)):
+        found[name] = [score.value for score in case.score(one)]
+    found["floor"] = [case.floors[t, "population"].mean for t in case.times]
+    return found
+
+
+def lines(name: str, kind: str, truth: np.ndarray, times: list[float], records: list[dict]) -> list[str]:
+    """One line for every entry of a that is not zero, and one for the forecasts."""
+    a = np.asarray([r["a"] for r in records])
+    found = []
+    for i, j in zip(*np.nonzero(np.tril(np.abs(truth) > 1e-9)), strict=True):
+        value, true = a[:, i, j], truth[i, j]
+        text = f"{name:<16}{kind:<15}a{i + 1}{j + 1}{true:>9.3f}{value.mean():>9.3f}{value.std():>8.3f}"
+        text += f"{100 * (value.mean() / true - 1.0):>8.1f} %"
+        if "low" in records[0]:
+            low, high = (np.asarray([r[key] for r in records])[:, i, j] for key in ("low", "high"))
+            inside = int(np.sum((low <= true) & (true <= high)))
+            text += f"{inside:>5} of {len(records)}   {low[0]:.3g} to {high[0]:.3g}"
+        found.append(text)
+    learned, known, floor = (np.mean([r[key] for r in records], axis=0) for key in ("population", "known", "floor"))
+    cells = [
+        f"t = {t:g}: {p:.3f} / {k:.3f} = {p / k:.2f} ({f:.3f})"
+        for t, p, k, f in zip(times, learned, known, floor, strict=True)
+    ]
+    seconds = np.median([r["seconds"] for r in records], axis=0)
+    found.append(f"{'':<16}population, learned / known (floor)   " + "   ".join(cells))
+    found.append(f"{'':<16}{len(records)} seeds, {seconds[0]:.1f} s a fit, {seconds[1]:.1f} s with sigma known")
+    return found
+
+
+def run(name: str, n_seeds: int, solver: str, found: dict) -> list[str]:
+    """Fit what is missing and return the lines of the table."""
+    system, (kind, state) = known_system(name), ROWS[name]
+    records = found.setdefault(f"{name}-{solver}", [])
+    done = {record["seed"] for record in records}
+    cases = [Case(system, "B", seed, Sizes(), ("population",)) for seed in range(n_seeds) if seed not in done]
+    if cases:
+        sigma = true_sigma(system)
+        pairs = zip(fitted(system, kind, cases, solver), fitted(system, sigma, cases, solver), cases, strict=True)
+        records += [record_of(model, known, case, state) for model, known, case in pairs]
+    S = np.asarray(system.process.diffusion(jnp.asarray(state)), dtype=float)
+    return lines(name, kind, S @ S.T, list(system.test_times), records)
+
+
+def figure(path: Path) -> None:
+    """The paper's experiment: sds of the forecast beside the closed form sqrt(Sigma_0 + a t), with its bands."""
+    system = known_system("diffusion-paper")
+    case = Case(system, "B", 0, Sizes(), ("population",))
+    (model,) = fitted(system, "diagonal", [case], "moments")
+    times = np.linspace(0.0, 6.0, 25)[1:]
+    clouds = model.forecast(times, n_samples=20_000).clouds
+    bands = model.bands(times, quantiles=(0.05, 0.95))
+    fig, axes = plt.subplots(1, 2, figsize=(9.0, 3.4), sharex=True, constrained_layout=True)
+    for d, axis in enumerate(axes):
+        truth = np.sqrt([system.exact_moments(float(t))[1][d, d] for t in times])
+        axis.plot(times, truth, color="black", lw=1.0, label=r"closed form $\sqrt{1 + a t}$")
+        axis.plot(times, [x[:, d].std() for x in clouds], color="tab:blue", ls="--", label="learned, 20 000 points")
+        width = (bands.quantile[:, 1, d] - bands.quantile[:, 0, d]) / (2.0 * 1.6449)
+        error = np.hypot(bands.quantile_std[:, 0, d], bands.quantile_std[:, 1, d]) / (2.0 * 1.6449)
+        axis.fill_between(times, width - 2 * error, width + 2 * error, color="tab:blue", alpha=0.2, label="95 % band")
+        seen = [x[:, d].std() for x in case.training.clouds]
+        axis.plot(case.training.times, seen, "o", color="tab:red", ms=4, label="training snapshots")
+        axis.set(xlabel="time", ylabel=f"sd of x{d + 1}", title=f"S = diag(1, 2): x{d + 1}")
+    axes[0].legend(frameon=False, fontsize=8)
+    fig.savefig(path, dpi=150)
+
+
+def main() -> None:
+    """Run the fits and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--system", nargs="+", choices=list(ROWS), default=list(ROWS))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--solver", choices=("moments", "adversarial"), default="moments")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--figure", type=Path, help="draw the paper's experiment instead")
+    args = parser.parse_args()
+    if args.figure:
+        return figure(args.figure)
+    found = json.loads(args.json.read_text()) if args.json and args.json.exists() else {}
+    print(f"{args.solver}, {jax.devices()[0].platform}, 1200 points a snapshot, seeds from 0")
+    print(f"{'system':<16}{'kind':<15}{'entry':<4}{'true':>6}{'learned':>9}{'sd':>8}{'error':>10}   in 95 %   seed 0")
+    for name in args.system:
+        print("\n".join(run(name, args.seeds, args.solver, found)), flush=True)
+        if args.json:
+            args.json.write_text(json.dumps(found))
+    return None
+
+
+if __name__ == "__main__":
+    main()
