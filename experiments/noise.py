@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 
+from experiments.parallel import made
 from experiments.table1.scoring import Case, Sizes
 from itofit import FitWarning, FokkerPlanckProcess, KnownSystem, fit_together, known_system
 
@@ -89,16 +90,30 @@ def lines(name: str, kind: str, truth: np.ndarray, times: list[float], records: 
     return found
 
 
-def run(name: str, n_seeds: int, solver: str, found: dict) -> list[str]:
+def fit_seed(name: str, seed: int) -> dict:
+    """Both fits of the moments solver to the data of one seed."""
+    return fit_seeds(name, [seed], "moments")[0]
+
+
+def fit_seeds(name: str, seeds: list[int], solver: str) -> list[dict]:
+    """Both fits for every seed."""
+    system, (kind, state) = known_system(name), ROWS[name]
+    cases = [Case(system, "B", seed, Sizes(), ("population",)) for seed in seeds]
+    learned, known = (fitted(system, sigma, cases, solver) for sigma in (kind, true_sigma(system)))
+    return [record_of(*models, state) for models in zip(learned, known, cases, strict=True)]
+
+
+def run(name: str, n_seeds: int, solver: str, n_jobs: int, found: dict) -> list[str]:
     """Fit what is missing and return the lines of the table."""
     system, (kind, state) = known_system(name), ROWS[name]
     records = found.setdefault(f"{name}-{solver}", [])
     done = {record["seed"] for record in records}
-    cases = [Case(system, "B", seed, Sizes(), ("population",)) for seed in range(n_seeds) if seed not in done]
-    if cases:
-        sigma = true_sigma(system)
-        pairs = zip(fitted(system, kind, cases, solver), fitted(system, sigma, cases, solver), cases, strict=True)
-        records += [record_of(model, known, case, state) for model, known, case in pairs]
+    seeds = [seed for seed in range(n_seeds) if seed not in done]
+    if solver == "moments":
+        records += made(fit_seed, [(name, seed) for seed in seeds], n_jobs)
+    elif seeds:
+        records += fit_seeds(name, seeds, solver)
+    records.sort(key=lambda r: r["seed"])
     S = np.asarray(system.process.diffusion(jnp.asarray(state)), dtype=float)
     return lines(name, kind, S @ S.T, list(system.test_times), records)
 
@@ -132,6 +147,7 @@ def main() -> None:
     parser.add_argument("--system", nargs="+", choices=list(ROWS), default=list(ROWS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--solver", choices=("moments", "adversarial"), default="moments")
+    parser.add_argument("--jobs", type=int, default=1, help="processes, each on one core (default 1, on all cores)")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--figure", type=Path, help="draw the paper's experiment instead")
     args = parser.parse_args()
@@ -141,7 +157,7 @@ def main() -> None:
     print(f"{args.solver}, {jax.devices()[0].platform}, 1200 points a snapshot, seeds from 0")
     print(f"{'system':<16}{'kind':<15}{'entry':<4}{'true':>6}{'learned':>9}{'sd':>8}{'error':>10}   in 95 %   seed 0")
     for name in args.system:
-        print("\n".join(run(name, args.seeds, args.solver, found)), flush=True)
+        print("\n".join(run(name, args.seeds, args.solver, args.jobs, found)), flush=True)
         if args.json:
             args.json.write_text(json.dumps(found))
     return None

@@ -115,7 +115,7 @@ def test_a_word_that_says_nothing_is_refused(sigma):
 
 
 @pytest.mark.parametrize(
-    "function", [lambda x, p: p[3] * x, lambda x, p: jnp.ones(3), lambda x, p: x / 0.0 * p[0], lambda x: x]
+    "function", [lambda x, p: x["a"], lambda x, p: jnp.ones(3), lambda x, p: x / 0.0 * p[0], lambda x: x]
 )
 def test_a_function_that_is_no_noise_is_refused(function):
     with pytest.raises(InputError, match="a state and parameters"):
