@@ -69,7 +69,7 @@ def test_what_has_no_error_bars_says_so(data, model):
 def test_draws_that_run_to_infinity_are_refused(data):
     everywhere = np.full(2, np.inf)
     cube = monomials([(0, 0, 0)], -everywhere, everywhere).features
-    draws = DriftDraws.of_coefficients(cube, np.full((2, 1, 2), 50.0), np.zeros((1, 2)), seed=0)
+    draws = DriftDraws.of_coefficients(cube, np.full((2, 1, 2), 50.0), np.zeros((1, 2)), np.zeros((2, 0)), seed=0)
     how = {"quantiles": [0.5], "level": 0.95, "start": "initial", "key": jax.random.key(0)}
     where = (Scaling.identity(2), data, np.asarray([5.0]), 0.1)
     with pytest.raises(InputError, match="infinity"), np.errstate(all="ignore"):

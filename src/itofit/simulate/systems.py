@@ -266,9 +266,9 @@ SYSTEMS: dict[str, Callable[[int], KnownSystem]] = {
         [[1.0, 0.0], [0.0, 2.0]],
         [1.0, -1.0],
         [[1.0, 0.0], [0.56, 0.8 * 0.51**0.5]],
-        _IDENTITY,
-        (0.0, 0.3, 1.0),
-        (0.6, 2.0),
+        [[0.04, 0.0], [0.0, 0.04]],
+        (0.0, 0.1, 0.3, 1.0, 2.0),
+        (0.2, 0.6, 3.0),
         shared=False,
     ),
     "multiplicative": lambda d: _block_system(
