@@ -8,7 +8,9 @@ import pytest
 
 from itofit import InputError, Snapshots
 from itofit.process import NetworkDrift, diffusion_from_sigma
+from itofit.process.noise import NoisyDrift, noise_of
 from itofit.simulate import Mesh
+from itofit.snapshots.scaling import Scaling
 from itofit.solve.game import Game, drift_gradient, legs_between, mean_square_slope, minibatch
 from itofit.solve.options import PRESETS
 from itofit.weak import Cloud, FunctionProbe, SpectralNetwork, direct_residual, weak_residual
@@ -16,8 +18,8 @@ from itofit.weak import Cloud, FunctionProbe, SpectralNetwork, direct_residual, 
 TIMES = (0.0, 0.07, 0.2)
 
 
-def make(key, **choices):
-    """A small game with unequal counts and irregular steps, its drift and its probes."""
+def make(key, noise=None, **choices):
+    """A small game with unequal counts and irregular steps, its drift and its probes; a kind of noise to be learned."""
     keys = jax.random.split(key, 6)
     clouds = [
         np.asarray(jax.random.normal(k, (n, 2))) + i for i, (k, n) in enumerate(zip(keys, (40, 30, 50), strict=False))
@@ -26,36 +28,47 @@ def make(key, **choices):
     options = PRESETS["default"].override(**({"batch_size": None, "n_nodes": None} | choices))
     game = Game.between(snapshots, diffusion_from_sigma([0.7, 1.2], 2), Mesh.refine(TIMES, 0.03), options)
     drift = NetworkDrift.create(2, width=8, depth=1, speed=5.0, last_gain=1.0, key=keys[3])
+    if noise is not None:
+        drift = NoisyDrift(drift, noise_of(noise, Scaling(np.ones(2), np.ones(2)), np.asarray([0.7, 1.2]), seed=0))
     probe = lambda k: SpectralNetwork.create(2, width=8, depth=2, key=k)  # noqa: E731
     probes = eqx.filter_vmap(lambda k: probe(k).probe())(jax.random.split(keys[4], 2))
     draw = game.draw(keys[5])
     return game, probes, drift, draw
 
 
-def gradient(mode, key, **choices):
-    game, probes, drift, draw = make(key, gradient=mode, **choices)
+def gradient(mode, key, noise=None, **choices):
+    game, probes, drift, draw = make(key, noise, gradient=mode, **choices)
     nodes = game.nodes(jax.random.key(3))
     paths = game.simulate(drift, draw)
     slope = eqx.filter_jit(drift_gradient)(game, probes, drift, draw, paths, nodes)
     return slope, (game, probes, drift, draw, nodes)
 
 
-@pytest.mark.parametrize("anchor", ["initial", "previous"])
-@pytest.mark.parametrize("discrepancy", ["weak", "direct"])
-def test_adjoint_equals_pathwise_to_round_off(anchor, discrepancy, getkey):
+@pytest.mark.parametrize(
+    ("anchor", "discrepancy", "noise"),
+    [
+        ("initial", "weak", None),
+        ("previous", "weak", None),
+        ("initial", "direct", None),
+        ("previous", "direct", None),
+        ("previous", "weak", "full"),
+        ("initial", "weak", "network"),
+    ],
+)
+def test_adjoint_equals_pathwise_to_round_off(anchor, discrepancy, noise, getkey):
     with jax.enable_x64(True):
         key = getkey()
-        pathwise, _ = gradient("pathwise", key, anchor=anchor, discrepancy=discrepancy)
-        adjoint, _ = gradient("adjoint", key, anchor=anchor, discrepancy=discrepancy)
+        pathwise, _ = gradient("pathwise", key, noise, anchor=anchor, discrepancy=discrepancy)
+        adjoint, _ = gradient("adjoint", key, noise, anchor=anchor, discrepancy=discrepancy)
         for a, b in zip(jax.tree.leaves(pathwise), jax.tree.leaves(adjoint), strict=True):
             # Float64 round-off over 7 steps and 120 points.
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("anchor", ["initial", "previous"])
-def test_pathwise_equals_finite_differences(anchor, getkey):
+@pytest.mark.parametrize(("anchor", "noise"), [("initial", None), ("previous", None), ("previous", "network-full")])
+def test_pathwise_equals_finite_differences(anchor, noise, getkey):
     with jax.enable_x64(True):
-        slope, (game, probes, drift, draw, nodes) = gradient("pathwise", getkey(), anchor=anchor)
+        slope, (game, probes, drift, draw, nodes) = gradient("pathwise", getkey(), noise, anchor=anchor)
         weights, static = eqx.partition(drift, eqx.is_inexact_array)
         direction = jax.tree.map(lambda w: jnp.cos(jnp.arange(w.size, dtype=float)).reshape(w.shape), weights)
 
@@ -86,6 +99,20 @@ def test_detached_is_the_derivative_at_frozen_positions(getkey):
         np.testing.assert_allclose(slope.offset, jax.grad(loss)(drift.offset), rtol=1e-9)
         pathwise, _ = gradient("pathwise", key)
         assert not np.allclose(slope.offset, pathwise.offset, rtol=1e-2)
+
+
+def test_detached_noise_is_read_through_the_generator_alone(getkey):
+    """At frozen positions only 1/2 tr(a f'') knows of the noise: -sum_k w_k E 1/2 tr((da/dtheta) f'')."""
+    with jax.enable_x64(True):
+        slope, (game, probes, drift, draw, nodes) = gradient("detached", getkey(), "full")
+        paths = game.simulate(drift, draw)
+
+        def loss(theta):
+            moved = eqx.tree_at(lambda d: d.diffusion.theta, drift, theta)
+            return game.residuals(probes, moved, draw, paths, nodes).sum()
+
+        np.testing.assert_allclose(slope.diffusion.theta, jax.grad(loss)(drift.diffusion.theta), rtol=1e-9)
+        assert np.all(np.abs(slope.diffusion.theta) > 1e-6)
 
 
 def test_stratified_nodes_are_unbiased_for_the_residual(getkey):
