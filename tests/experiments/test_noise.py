@@ -63,7 +63,13 @@ def test_the_true_equations_are_at_the_floor_and_persistence_is_not(folder):
 
 
 def test_the_table_has_the_rows_of_others_beside_ours(folder):
-    made = {"scores": (0.2, 0.05), "sigma": [[0.02, 0.02], [0.01, 0.01], [0.03, 0.03]], "misfit": 1.1, "seconds": 7.0}
+    made = {
+        "scores": (0.2, 0.05),
+        "by_equations": (0.1, 0.04),
+        "sigma": [[0.02, 0.02], [0.01, 0.01], [0.03, 0.03]],
+        "misfit": 1.1,
+        "seconds": 7.0,
+    }
     said = table(Data(folder), [{"seed": 0, "equations": "dx/dt = x", **made}])
     assert "itofit, mean of 1 seeds" in said
     assert "[SnapMMD, told the equations]" in said

@@ -8,7 +8,9 @@ import pytest
 from itofit import FitWarning, FokkerPlanckProcess, InputError, Snapshots
 from itofit.process.diffusion import ConstantDiffusion
 from itofit.process.features import affine
+from itofit.process.noise import noise_of
 from itofit.simulate.mesh import Mesh
+from itofit.snapshots.scaling import Scaling
 from itofit.solve.dense import dense_gaps
 from itofit.solve.options import MomentsOptions
 from itofit.solve.seen_path import SeenPath
@@ -50,6 +52,36 @@ def test_dense_snapshots_need_no_simulation_and_say_so(dense):
     found, error = dense.dictionary_coefficients()
     assert np.all(np.abs(found - LINE) < 4.0 * error)
     assert np.max(error) < 0.3
+
+
+def test_a_learned_noise_is_read_off_dense_snapshots_as_well(dense):
+    """4 of its own standard errors; and the drift is as uncertain as it must be when sigma is unknown."""
+    model = FokkerPlanckProcess(solver="moments", random_state=0, options=dense.options).fit(line_data(DENSE))
+    assert model.path_ == "seen"
+    a, std = model.covariance(np.zeros(1))[0, 0], model.covariance_std(np.zeros(1))[0, 0]
+    assert abs(a - SIGMA**2) < 4.0 * std
+    assert std < 0.5 * SIGMA**2
+    assert np.all(model.drift_std(np.ones((1, 1))) > dense.drift_std(np.ones((1, 1))))
+    with pytest.raises(InputError, match="the same everywhere"):
+        FokkerPlanckProcess("multiplicative", solver="moments", options={"path": "seen"}).fit(line_data(DENSE))
+
+
+@pytest.mark.parametrize("kind", ["scalar", "full"])
+def test_residuals_on_the_seen_path_move_with_the_noise_as_differences_say(kind):
+    rng = np.random.default_rng(0)
+    clouds = [rng.standard_normal((80, 2)) * (1.0 + 0.1 * k) for k in range(3)]
+    data = Snapshots.from_arrays(clouds, [0.0, 0.1, 0.2])
+    noise = noise_of(kind, Scaling(np.zeros(2), np.asarray([1.0, 2.0])), np.asarray([0.5, 0.7]), seed=0)
+    task = Task(data, noise, Mesh.refine(data.times, 0.05), MomentsOptions(share=0.5), 0)
+    seen, n_noise = task.seen_path(affine(2), [0, 1]), noise.n_parameters
+    v = np.append(0.1 * rng.standard_normal(6), 0.5 * np.arange(1.0, 1.0 + n_noise))
+    whitening, columns, h = task.whitening(seen, v), np.asarray([1, *(6 + np.arange(n_noise))]), 0.05
+    J = seen.jacobian(v, whitening, columns)
+    for column, p in zip(J.T, columns, strict=True):
+        step = h * (np.arange(len(v)) == p)
+        slope = (whitening(seen(v + step)) - whitening(seen(v - step))) / (2.0 * h)
+        # Entries of a are quadratic in exp(theta), theta moves by 0.005: relative error 1e-5; single precision 1e-4.
+        np.testing.assert_allclose(column, slope, rtol=2e-3, atol=1e-3 * np.abs(column).max())
 
 
 def test_the_misfit_of_dense_snapshots_is_about_one(dense):

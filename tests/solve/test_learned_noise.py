@@ -7,7 +7,7 @@ import pytest
 
 from itofit import FokkerPlanckProcess, ParametricSigma, Snapshots, known_system
 from itofit.process.features import affine, joined, monomials
-from itofit.process.noise import noise_of
+from itofit.process.noise import first_noise, noise_of
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.scaling import Scaling
 from itofit.solve.gauss_newton import State, kept
@@ -147,15 +147,27 @@ def test_a_sigma_of_ones_own_is_learned():
     np.testing.assert_allclose(np.diag(model.covariance(np.full(2, 2.0))), 5.0 * a, rtol=1e-4)
 
 
-@pytest.mark.parametrize("adversary", ["ridges", "network"])
-def test_the_adversarial_solver_learns_noise_from_above(adversary):
-    """From more than twice too much; spectral norms make the probes flat, and the faster pace makes up for it."""
-    data = known_system("diffusion").observe(300, [0.0, 1.0], key=jax.random.key(0))
-    how = {"adversary": adversary, "eval_every": 40, "drift_form": "skip", "drift_rate": 5e-3}
-    model = FokkerPlanckProcess(
-        dt=0.25, solver="adversarial", n_iter=80, batch_size=None, random_state=0, options=how
-    ).fit(data)
-    first = np.sqrt(2.0 * np.mean([x.var(axis=0) for x in data.clouds], axis=0))
-    sigma = np.diag(model.diffusion(np.zeros(2)))
-    assert np.all(first > 1.5)
-    assert np.all(np.abs(sigma - 1.0) < 0.6 * np.abs(first - 1.0))
+def lowered(n_iter, **how):
+    """The noise before and after a run of the adversarial solver, from about twice too much."""
+    data = known_system("diffusion").observe(300, [0.0, 0.5, 2.0], key=jax.random.key(0))
+    model = FokkerPlanckProcess(dt=0.25, solver="adversarial", n_iter=n_iter, random_state=0, **how).fit(data)
+    scaling = Scaling.fit(data)
+    first = first_noise("diagonal", scaling.transform(data), scaling, seed=0)
+    return scaling.sd * np.diag(np.asarray(first(jnp.zeros(2)))), np.diag(model.diffusion(np.zeros(2)))
+
+
+def test_the_adversarial_solver_learns_noise_from_above():
+    how = {"eval_every": 40, "drift_form": "skip", "drift_rate": 5e-3, "averaging": 0.9}
+    before, after = lowered(80, batch_size=None, options=how)
+    assert np.all(before > 1.7)
+    assert np.all(np.abs(after - 1.0) < 0.85 * np.abs(before - 1.0))
+
+
+@pytest.mark.slow
+def test_flat_probes_teach_noise_too():
+    """Spectral norms make networks flat and the gradient of the noise small; its own pace makes up for it.
+
+    800 iterations take half of the excess away, where the drift's pace would take a fifth.
+    """
+    before, after = lowered(800, preset="paper", learning_rate=1e-3, options={"eval_every": 100})
+    assert np.all(np.abs(after - 1.0) < 0.6 * np.abs(before - 1.0))

@@ -24,6 +24,8 @@ from itofit.solve.whitening import Whitening
 _ALLOWED, _FEWEST_GAPS = 0.5, 5
 HEUN_STEPS = 8
 _MOST_STEPS = 10
+# Steps of a learned noise on one covariance, and how far each may go, in units of its parameters.
+_N_NOISE, _FARTHEST = 10, 10.0
 # The share of gaps that must be dense.
 _MOST_GAPS = 0.8
 
@@ -41,7 +43,8 @@ def dense_gaps(snapshots: Snapshots) -> list[int]:
 def worth_trying(task: Task) -> bool:
     """Whether a fit on the seen path may be accurate enough."""
     n_gaps = len(task.snapshots.times) - 1
-    if task.options.anchor == "initial" or task.diffusion.n_parameters or (task.given_step and n_gaps < _FEWEST_GAPS):
+    readable = task.diffusion.n_parameters == 0 or task.diffusion.constant
+    if task.options.anchor == "initial" or not readable or (task.given_step and n_gaps < _FEWEST_GAPS):
         return False
     return task.snapshots.n_dims <= MANY_DIMS and len(dense_gaps(task.snapshots)) >= _MOST_GAPS * n_gaps
 
@@ -110,13 +113,16 @@ def _corrected(
 
 def _solved(task: Task, seen: SeenPath, run: Run) -> tuple[SeenPath, State, Whitening]:
     """The linear problem, with the covariance of its own solution and the evidence's choice of groups."""
-    prior = Prior.over(seen.dictionary.groups, task.snapshots.n_dims)
+    n_noise = task.diffusion.n_parameters
+    prior = Prior.over(seen.dictionary.groups, task.snapshots.n_dims).joined(Prior.fixed_at(n_noise))
     state, threshold = State(np.zeros(len(prior.group)), prior), task.threshold(seen.dictionary)
     run.residual, run.state = seen, state
     whitening = task.whitening(seen, state.v)
     for i in range(3):
         whitening = whitening if i == 0 else task.whitening(seen, state.v)
-        state = _linear(seen, state.prior, whitening, threshold if i else None)
+        for last in range(_N_NOISE if n_noise else 1):
+            prune = i > 0 and last == (_N_NOISE if n_noise else 1) - 1
+            state = _linear(seen, state, whitening, threshold if prune else None)
     y = whitening(seen(state.v))
     objective = 0.5 * float(y @ y + state.prior.diagonal @ state.v**2)
     run.note(3, 1.0, objective, float(np.mean(y**2)), seen, state)
@@ -124,11 +130,14 @@ def _solved(task: Task, seen: SeenPath, run: Run) -> tuple[SeenPath, State, Whit
     return seen, state, whitening
 
 
-def _linear(seen: SeenPath, prior: Prior, whitening: Whitening, threshold: np.ndarray | None) -> State:
-    columns = np.arange(len(prior.group))
-    J, b = seen.jacobian(np.zeros(len(columns)), whitening, columns), -whitening(list(seen.known))
+def _linear(seen: SeenPath, state: State, whitening: Whitening, threshold: np.ndarray | None) -> State:
+    """The solution of the problem linearised at `state`, which is that of the problem where no noise is learned."""
+    prior, columns, count = state.prior, np.arange(len(state.v)), seen.n_coefficients
+    J = seen.jacobian(state.v, whitening, columns)
+    b = J @ state.v - whitening(seen(state.v))
     prior = relevances(J, b, prior, 5)
     prior = prior if threshold is None else pruned(J, b, prior, threshold)
     v = np.zeros(len(columns))
     v[prior.alive] = Posterior(J[:, prior.alive], prior.diagonal[prior.alive]).mean(b)
+    v[count:] = np.clip(v[count:], state.v[count:] - _FARTHEST, state.v[count:] + _FARTHEST)
     return State(v, prior)

@@ -257,11 +257,14 @@ def _shapes(turning, state: State, whitening: Whitening) -> Unknowns:
 def _seen(wide: Residual, state: State, whitening: Whitening) -> Unknowns:
     """All unknowns of the linear residual on the seen path."""
     n_dims, dictionary = wide.snapshots.n_dims, wide.dictionary
-    count = dictionary.n_features * n_dims
+    count, n_noise = dictionary.n_features * n_dims, wide.diffusion.n_parameters
+    n_known = len(state.v) - n_noise
     v, precision = np.zeros(count), np.full(count, GONE)
-    v[: len(state.v)], precision[: len(state.v)] = state.v, state.prior.diagonal
-    folds = by_fold(wide, v, whitening, np.arange(count))
-    return Unknowns.coefficients(folds, v, precision, _log_odds(dictionary, None, n_dims), dictionary, n_dims)
+    v[:n_known], precision[:n_known] = state.v[:n_known], state.prior.diagonal[:n_known]
+    folds = by_fold(wide, np.append(v, np.zeros(n_noise)), whitening, np.arange(count + n_noise))
+    odds = _log_odds(dictionary, None, n_dims)
+    found = Unknowns.coefficients(folds[:, :, :count], v, precision, odds, dictionary, n_dims)
+    return found.with_noise(folds[:, :, count:], state.prior.fixed)
 
 
 def _left_out(library: Library, known: Dictionary, n_dims: int) -> Dictionary | None:

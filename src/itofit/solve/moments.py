@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from itofit.errors import InputError
 from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.features import MANY_DIMS, Dictionary
 from itofit.process.ito import ItoProcess
@@ -80,8 +81,11 @@ def fit_moments(
     run = Run(options, listeners)
     try:
         task = Task(snapshots, diffusion, mesh, options, seed, given_step)
+        _check_path(task)
         found = collocate(task, library, run) if options.path == "seen" or _may_be_seen(task) else None
         residual, state, outcome, whitening = _simulated(task, library, run) if found is None else found
+        if outcome is Outcome.converged and _can_be_corrected(task, whitening):
+            state = _less_biased(residual, state, whitening)
         evidence = _evidence(residual, state, whitening)
     except KeyboardInterrupt:
         outcome, evidence = Outcome.interrupted, None
@@ -101,6 +105,20 @@ def fit_moments(
         evidence=evidence,
         path={SeenPath: "seen", Corrected: "corrected"}.get(type(residual), "simulated"),
     )
+
+
+def _check_path(task: Task) -> None:
+    if task.options.path == "seen" and task.diffusion.n_parameters and not task.diffusion.constant:
+        raise InputError(
+            expected="with path='seen', a sigma that is known or the same everywhere",
+            found="one that depends on the state and is to be learned",
+            hint="path='auto', or sigma='learn'",
+        )
+
+
+def _can_be_corrected(task: Task, whitening: Whitening) -> bool:
+    n_rows = max(len(basis) for basis in whitening.bases)
+    return task.diffusion.n_parameters > 0 and min(task.snapshots.counts) >= _POINTS_A_ROW * n_rows
 
 
 def _may_be_seen(task: Task) -> bool:
@@ -164,14 +182,11 @@ def _polish(
         if i < 6:
             whitening = task.whitening(residual, state.v)
     residual, state = kept(residual, state)
-    enough = min(task.snapshots.counts) >= _POINTS_A_ROW * max(len(basis) for basis in whitening.bases)
-    if task.diffusion.n_parameters and outcome is Outcome.converged and enough:
-        state = _less_biased(residual, state, whitening)
     return residual, state, outcome, whitening
 
 
 def _less_biased(residual: Residual, state: State, whitening: Whitening) -> State:
-    """The solution without what the weights and the Jacobian owe to the same points as the residuals.
+    """A learned noise without what the weights and the Jacobian owe to the same points as the residuals.
 
     J'y is not zero in the mean at the truth. The covariance of a skewed probe is large where its mean is, which adds
     -J' sum_i a(i) |a(i)|^2 for the contributions a(i) of the points; and J and y share their start points, which shows

@@ -4,8 +4,9 @@ From one snapshot to the next, by the trapezoid,
 
     r(f) = E_s f - E_t f + gap / 2 (E_s + E_t)[g . grad f + 1/2 tr(a f'')]
 
-which is linear in the coefficients of g. In the covariance of `whitening` the start counts with f + gap/2 Lf and the
-target with f - gap/2 Lf. How good the trapezoid is shows in a simulation over the same gap (`Corrected`).
+which is linear in the coefficients of g, and in the entries of a where it is learned and the same everywhere. In the
+covariance of `whitening` the start counts with f + gap/2 Lf and the target with f - gap/2 Lf. How good the trapezoid is
+shows in a simulation over the same gap (`Corrected`).
 """
 
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.features import AbstractFeatures, Dictionary
 from itofit.process.ito import ItoProcess
+from itofit.process.noise import FullForm, LearnedDiffusion
 from itofit.snapshots.clouds import Snapshots
 from itofit.solve.flights import chunk_size, on_cores
 from itofit.solve.residuals import FEWEST_TO_FOLD, N_FOLDS, Residual, Simulated
@@ -35,15 +37,18 @@ _BATCH = 16
 
 @dataclass(frozen=True, eq=False)
 class SeenPath(Residual):
-    """The linear residual of the trapezoid.
+    """The residual of the trapezoid.
 
-    - `seen`: the mean of the probes over every target. `known`: the residual without drift. `slopes`: its derivative,
-      ordered feature by feature, output by output.
+    - `seen`: the mean of the probes over every target. `known`: the residual without drift and without learned noise.
+      `slopes`: its derivative, ordered feature by feature, output by output.
+    - `bends`: the derivative in the entries `pairs` of a learned a; none where the noise is known.
     """
 
     seen: tuple[Float[np.ndarray, " n_probes"], ...]
     known: tuple[Float[np.ndarray, " n_probes"], ...]
     slopes: tuple[Float[np.ndarray, "n_probes n_coefficients"], ...]
+    bends: tuple[Float[np.ndarray, "n_probes n_entries"], ...]
+    pairs: tuple[tuple[int, int], ...]
 
     @classmethod
     def over(
@@ -57,20 +62,32 @@ class SeenPath(Residual):
     ) -> "SeenPath":
         """Take every expectation over the clouds once, for the gaps after these snapshots."""
         ends = tuple((int(n), int(n) + 1) for n in gaps)
-        starts = _expectations(snapshots, [a for a, _ in ends], probes, dictionary.features, diffusion)
-        targets = _expectations(snapshots, [b for _, b in ends], probes, dictionary.features, diffusion)
+        pairs = covariance_pairs(diffusion)
+        noise = _basis(pairs, snapshots.n_dims) if pairs else diffusion
+        starts = _expectations(snapshots, [a for a, _ in ends], probes, dictionary.features, noise)
+        targets = _expectations(snapshots, [b for _, b in ends], probes, dictionary.features, noise)
         half = np.diff(snapshots.times)[list(gaps)] / 2.0
-        seen, known, slopes = tuple(f for f, _, _ in targets), [], []
+        seen, known, slopes, bends = tuple(f for f, _, _ in targets), [], [], []
         for (f0, bend0, slope0), (f1, bend1, slope1), h in zip(starts, targets, half, strict=True):
-            known.append(f0 - f1 + h * (bend0 + bend1))
+            bend = h * (bend0 + bend1).T
+            known.append(f0 - f1 if pairs else f0 - f1 + bend[:, 0])
+            bends.append(bend[:, : len(pairs)])
             slopes.append(speed * h * (slope0 + slope1))
-        return cls(snapshots, diffusion, ends, probes, dictionary, speed, seen, tuple(known), tuple(slopes))
+        parts = (snapshots, diffusion, ends, probes, dictionary, speed)
+        return cls(*parts, seen, tuple(known), tuple(slopes), tuple(bends), pairs)
 
     def __call__(self, v: np.ndarray) -> list[np.ndarray]:
-        return [known + slope @ v for known, slope in zip(self.known, self.slopes, strict=True)]
+        entries, W = np.asarray(self._entries(self.noise(v)), dtype=np.float64), v[: self.n_coefficients]
+        rows = zip(self.known, self.slopes, self.bends, strict=True)
+        return [known + slope @ W + bend @ entries for known, slope, bend in rows]
+
+    def _entries(self, diffusion: AbstractDiffusion) -> Float[Array, " n_entries"]:
+        """The entries of a, for a noise that is the same everywhere."""
+        S = diffusion(jnp.zeros(self.snapshots.n_dims))
+        return jnp.asarray([jnp.dot(S[k], S[m]) for k, m in self.pairs])
 
     def spreads(self, v: np.ndarray | None) -> list[Spread]:
-        process = self.process(np.zeros(self.slopes[0].shape[1]) if v is None else v)
+        process = self.process(np.zeros(self.n_coefficients) if v is None else v)
         count = max(_FEWEST, _PER_PROBE * len(self.known[0]))
         half = np.diff(self.snapshots.times) / 2.0
         items = [
@@ -90,8 +107,18 @@ class SeenPath(Residual):
     def jacobian(
         self, v: np.ndarray, whitening: Whitening, columns: Int[np.ndarray, " n_columns"]
     ) -> Float[np.ndarray, "n_rows n_columns"]:
-        pairs = zip(whitening.bases, self.slopes, strict=True)
-        return whitening.finish([basis @ slope[:, columns] for basis, slope in pairs])
+        columns = np.asarray(columns)
+        if not self.pairs:
+            pairs = zip(whitening.bases, self.slopes, strict=True)
+            return whitening.finish([basis @ slope[:, columns] for basis, slope in pairs])
+        unmoved, now = jnp.zeros(self.diffusion.n_parameters), self.noise(v)
+        turn = np.asarray(jax.jacfwd(lambda u: self._entries(now.moved(u)))(unmoved), dtype=np.float64)
+        every = [
+            np.concatenate([slope, bend @ turn], axis=1) for slope, bend in zip(self.slopes, self.bends, strict=True)
+        ]
+        return whitening.finish(
+            [basis @ slope[:, columns] for basis, slope in zip(whitening.bases, every, strict=True)]
+        )
 
     def folds(self) -> Sequence["SeenPath"]:
         if min(self.snapshots.counts) < FEWEST_TO_FOLD:
@@ -149,8 +176,25 @@ class Corrected(Residual):
         return replace(self, dictionary=simulated.dictionary, simulated=simulated, seen=self.seen.only(marks))
 
 
+def covariance_pairs(diffusion: AbstractDiffusion) -> tuple[tuple[int, int], ...]:
+    """The entries of a that a learned noise which is the same everywhere has; none for others."""
+    if not isinstance(diffusion, LearnedDiffusion) or not diffusion.constant:
+        return ()
+    n_dims = len(diffusion.form(diffusion.theta, jnp.zeros(1)))
+    diagonal = not isinstance(diffusion.form, FullForm)
+    return tuple((k, m) for k in range(n_dims) for m in range(k + 1) if k == m or not diagonal)
+
+
+def _basis(pairs: tuple[tuple[int, int], ...], n_dims: int) -> Float[Array, "n_entries n_dims n_dims"]:
+    """The symmetric matrix of every entry."""
+    found = np.zeros((len(pairs), n_dims, n_dims))
+    for matrix, (k, m) in zip(found, pairs, strict=True):
+        matrix[k, m] = matrix[m, k] = 1.0
+    return jnp.asarray(found, dtype=float)
+
+
 def _expectations(snapshots: Snapshots, which: list[int], probes, features, diffusion) -> list[tuple[np.ndarray, ...]]:
-    """E f, E 1/2 tr(a f'') and E grad f phi' over one snapshot for each set of probes, all points."""
+    """E f, E 1/2 tr(a f'') of every a, and E grad f phi' over one snapshot for each set of probes, all points."""
     items, owner = [], []
     for n, (position, some) in enumerate(zip(which, probes, strict=True)):
         points, weights = snapshots.clouds[position], snapshots.weights[position]
@@ -177,14 +221,16 @@ def _summed(probes, features, diffusion, points, weights, size: int) -> tuple[np
 
 
 @eqx.filter_jit
-def _moments(probes: AbstractProbes, features: AbstractFeatures, diffusion: AbstractDiffusion, x, w):
+def _moments(probes: AbstractProbes, features: AbstractFeatures, noise: AbstractDiffusion | Array, x, w):
     def bend(y):
-        factor = diffusion(y)
-        return probes.bend(y, factor @ factor.T)
+        if isinstance(noise, AbstractDiffusion):
+            factor = noise(y)
+            return probes.bend(y, factor @ factor.T)[None]
+        return jax.vmap(lambda a: probes.bend(y, a))(noise)
 
     slope = probes.paired(x, w[:, None] * jax.vmap(features)(x))
     by_column = jnp.swapaxes(slope, 1, 2).reshape(len(slope), -1)
-    return w @ jax.vmap(probes)(x), w @ jax.vmap(bend)(x), by_column
+    return w @ jax.vmap(probes)(x), jnp.einsum("n,nbp->bp", w, jax.vmap(bend)(x)), by_column
 
 
 @eqx.filter_jit

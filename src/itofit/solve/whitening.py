@@ -74,7 +74,8 @@ class Whitening(NamedTuple):
 
     def __call__(self, residuals: Sequence[np.ndarray]) -> np.ndarray:
         """Whiten the residuals of all flights."""
-        return self.finish([basis @ r for basis, r in zip(self.bases, residuals, strict=True)])
+        with np.errstate(over="ignore", invalid="ignore"):  # chains that ran away are seen by who asked
+            return self.finish([basis @ r for basis, r in zip(self.bases, residuals, strict=True)])
 
     def influence(self, spreads: Sequence[Spread]) -> dict[int, Float[np.ndarray, "n_rows n_points"]]:
         """By snapshot, what each of its points contributes to the whitened residuals, about their mean."""
