@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from itofit.process.diffusion import ConstantDiffusion
 from itofit.process.drift import PlainNetworkDrift
@@ -138,6 +139,7 @@ def test_the_example_is_short_and_stands_alone():
     assert names <= {"argparse", "jax", "numpy", "optax"}
 
 
+@pytest.mark.slow
 def test_a_short_run_prints_the_table(capsys):
     example.main(["--iterations", "2", "--points", "40", "--batch", "16"])
     lines = capsys.readouterr().out.splitlines()

@@ -193,6 +193,7 @@ def test_a_model_that_refuses_late_times_is_scored_at_the_others():
     assert all((score.value is None) == (score.time == 0.5) for score in found)
 
 
+@pytest.mark.slow
 def test_adversarial_seeds_are_fitted_in_one_run_and_once(tmp_path, capsys):
     """The whole path of the paper's method on one tiny cell."""
     ask = ("--system", "syn3", "--method", "adversarial", "--metrics", "coordinate_W1", "population")

@@ -39,12 +39,12 @@ def test_the_jacobian_is_that_of_differences_in_all_unknowns(kind):
     v = np.concatenate([0.3 * rng.standard_normal(turning.n_coefficients), np.zeros(n_noise), SHAPE.ravel() / UNIT])
     whitening = task.whitening(turning, v)
     columns = np.arange(len(v))
-    J, h = turning.jacobian(v, whitening, columns), 0.01
+    J, h = turning.jacobian(v, whitening, columns), 0.0025
     for p in columns:
         step = h * (columns == p)
         slope = (whitening(turning(v + step)) - whitening(turning(v - step))) / (2.0 * h)
-        # Chains in single precision: a row of little variance is known to some 1e-3, which is 0.1 over a step of 2 h.
-        np.testing.assert_allclose(J[:, p], slope, atol=0.25)
+        # Differences err by 0.11 at h = 0.005 and by 0.45 at 0.01, as h^2 does; single precision adds some 1e-4 / h.
+        np.testing.assert_allclose(J[:, p], slope, atol=0.1)
     few = np.asarray([1, 4, turning.n_coefficients, turning.n_linear - 1, turning.n_linear + 2])
     np.testing.assert_allclose(turning.jacobian(v, whitening, few), J[:, few], rtol=1e-4, atol=1e-4)
     linear = np.asarray([turning.n_linear - 1, 3, turning.n_coefficients, 0])
@@ -109,14 +109,13 @@ def test_what_is_said_of_a_learned_noise(correlated, tmp_path):
 
 
 def test_bands_are_wider_where_the_noise_is_uncertain(correlated):
-    """Of an outer quantile, which the noise moves; taking the draws of the noise away makes it surer of itself."""
-    wide = correlated.bands([0.2], quantiles=(0.05,)).quantile_std
-    draws = correlated._draws()
-    correlated._drawn = type(draws)(**{**vars(draws), "noise": np.zeros_like(draws.noise)})
+    """Of an outer quantile, which the noise moves: with draws of the noise that are five times as far apart."""
     narrow = correlated.bands([0.2], quantiles=(0.05,)).quantile_std
+    draws = correlated._draws()
+    correlated._drawn = type(draws)(**{**vars(draws), "noise": 5.0 * draws.noise})
+    wide = correlated.bands([0.2], quantiles=(0.05,)).quantile_std
     correlated._drawn = draws
-    assert np.all(wide > narrow)
-    assert np.max(wide / narrow) > 1.1
+    assert np.all(wide > 1.2 * narrow)
 
 
 def test_a_flow_without_noise_is_learned_as_one():

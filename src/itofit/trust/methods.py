@@ -107,11 +107,14 @@ class TrustMethods:
         return std[0] if one else std
 
     def covariance_std(self, x: Any) -> np.ndarray:
-        """The standard error of a(x) = S(x) S(x)' of a learned noise, at one state or at rows of states."""
+        """The standard error of a(x) = S(x) S(x)' of a learned noise, at one state or at rows of states.
+
+        Half the width of what holds 68 % of the draws: scales are drawn in their logarithm, and where they are hardly
+        known a root mean square would be that of a single draw.
+        """
         z, one = self._standardised(x)
-        draws = self._noise_draws(z) - self._noise_draws(z, fitted=True)
-        std = np.sqrt(np.mean(draws**2, axis=0))
-        return std[0] if one else std
+        low, high = np.quantile(self._noise_draws(z), (0.1587, 0.8413), axis=0)
+        return 0.5 * (high - low)[0] if one else 0.5 * (high - low)
 
     def covariance_interval(self, x: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper ends about a(x) of a learned noise; on the diagonal, which is positive, in its logarithm."""
