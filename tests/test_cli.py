@@ -139,7 +139,8 @@ def test_bad_data(case, itofit, tmp_path):
 
 BAD_WORDS = {
     "negative sigma": (["--sigma", "-1"], "not negative"),
-    "sigma text": (["--sigma", "loud"], "--sigma as a number"),
+    "sigma text": (["--sigma", "loud"], "multiplicative"),
+    "sigma half a number": (["--sigma", "1,x"], "--sigma as a number"),
     "dt zero": (["--dt", "0"], "dt above 0"),
     "dt too long": (["--dt", "7"], "longest gap"),
     "dt text": (["--dt", "short"], "--dt as a number"),

@@ -50,7 +50,7 @@ def folder(tmp_path_factory):
             x = x + 0.01 * drift + 0.1 * 0.02 * x * rng.standard_normal(x.shape)
         (between if k % 2 else whole).append(x)
     np.savez(path / "lv.npz", Xs=np.stack(whole), dts=np.arange(5.0))
-    np.savez(path / "lv_interp_val.npz", Xs=np.stack(between), dts=np.arange(4.0) + 0.5)
+    np.savez(path / "lv_interp_val.npz", Xs=np.stack(between[:-1]), dts=np.arange(3.0) + 0.5)
     return path
 
 
@@ -73,4 +73,5 @@ def test_the_table_has_the_rows_of_others_beside_ours(folder):
     said = table(Data(folder), [{"seed": 0, "equations": "dx/dt = x", **made}])
     assert "itofit, mean of 1 seeds" in said
     assert "[SnapMMD, told the equations]" in said
+    assert "transport midpoint" in said
     assert said.endswith("dx/dt = x")

@@ -14,7 +14,7 @@ from itofit.cli.demo import run_demo
 from itofit.errors import FitWarning, InputError
 from itofit.estimator import FokkerPlanckProcess
 from itofit.face import MODEL_FILE, Face, device_named, read_run
-from itofit.process.noise import KINDS, LEARN
+from itofit.process.noise import KINDS, LEARN, is_learned
 from itofit.simulate.systems import SYSTEMS, known_system
 from itofit.snapshots.files import read_snapshots, write_snapshots
 from itofit.solve.outcome import Outcome
@@ -66,10 +66,7 @@ def fit(
     _say(f"{snapshots}")
     if method not in ("auto", *METHODS):
         raise InputError(expected=f"--method to be auto or one of {', '.join(METHODS)}", found=method, hint="auto")
-    noise, step = (
-        sigma if sigma in (LEARN, *KINDS) else _numbers(sigma, "--sigma"),
-        dt if dt == "auto" else _numbers(dt, "--dt"),
-    )
+    noise, step = _noise(sigma), dt if dt == "auto" else _numbers(dt, "--dt")
     if method != "auto" and METHODS[method] is not FokkerPlanckProcess:
         given = {"random_state": seed, "sigma": noise, "dt": step}
         other = METHODS[method]()
@@ -239,6 +236,11 @@ def _summary(model: FokkerPlanckProcess) -> str:
         f"{model.n_iter_} iterations in {model.seconds_:.0f} s on {model.device_}, seed {model.seed_}; "
         f"dt {model.dt_:.4g}, halving it moves a mean or sd by {model.dt_error_:.2g} sd"
     )
+
+
+def _noise(text: str) -> Any:
+    """The word for a noise to be learned, or the numbers of a known one; a word that says nothing is refused."""
+    return text if text[:1].isalpha() and is_learned(text) else _numbers(text, "--sigma")
 
 
 def _numbers(text: str, option: str) -> Any:
