@@ -3,10 +3,11 @@
 from itofit.baselines import Collocation as Collocation
 from itofit.baselines import Midpoint as Midpoint
 from itofit.baselines import Persistence as Persistence
+from itofit.baselines import PotentialRNN as PotentialRNN
 from itofit.errors import FitWarning as FitWarning
 from itofit.errors import InputError as InputError
 from itofit.estimator import FokkerPlanckProcess as FokkerPlanckProcess
-from itofit.estimator import fit_together as fit_together
+from itofit.face import fit_together as fit_together
 from itofit.metrics import Scorecard as Scorecard
 from itofit.process import ItoProcess as ItoProcess
 from itofit.process import ParametricSigma as ParametricSigma

@@ -10,18 +10,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
 
 from itofit.errors import FitWarning, InputError
-from itofit.face import Face, device_named, processor, seed_of
-from itofit.forecast import checked_times, grown, push_in_units, resampled, start_before, step_doubling_error
+from itofit.face import device_named, processor, seed_of
 from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.drift import AbstractDrift, CorrectedDrift, FeatureDrift, MeanDrift, members_of
 from itofit.process.features import AbstractFeatures, described, rebuilt
 from itofit.process.ito import ItoProcess, rescaled
 from itofit.process.noise import LEARN, LearnedDiffusion, first_noise, is_learned, mean_noise, noise_of
+from itofit.process_face import ProcessFace
 from itofit.simulate.mesh import Mesh
-from itofit.snapshots.clouds import Snapshot, Snapshots
+from itofit.snapshots.clouds import Snapshots
 from itofit.snapshots.scaling import Scaling
 from itofit.snapshots.split import split_rows
 from itofit.solve.adversarial import Member, fit_members, fresh_drift
@@ -57,7 +56,7 @@ _TOO_MUCH_MISFIT = 1.5
 _FEWEST_TO_SPLIT = 20
 
 
-class FokkerPlanckProcess(Face, TrustMethods):
+class FokkerPlanckProcess(ProcessFace, TrustMethods):
     """Fit dX = g(X) dt + S dW to snapshots by the weak form of the Fokker-Planck equation.
 
     - `sigma`: `"learn"`, one number a coordinate, or what else is to be learned: `"scalar"`, `"full"` (a matrix),
@@ -146,36 +145,6 @@ class FokkerPlanckProcess(Face, TrustMethods):
         """
         return self._fit(X, t, checkpoint=checkpoint, resume=resume, listeners=listeners)
 
-    def drift(self, x: Any) -> np.ndarray:
-        """g(x) at one state `(n_dims,)` or at rows of states `(n, n_dims)`."""
-        z, one = self._standardised(x)
-        g = self.scaling_.sd * np.asarray(_map(self.standard_process_.drift, z), dtype=np.float64)
-        return g[0] if one else g
-
-    def diffusion(self, x: Any) -> np.ndarray:
-        """S(x) at one state, or one matrix per row."""
-        z, one = self._standardised(x)
-        S = self.scaling_.sd[:, None] * np.asarray(_map(self.standard_process_.diffusion, z), dtype=np.float64)
-        return S[0] if one else S
-
-    def covariance(self, x: Any) -> np.ndarray:
-        """a(x) = S(x) S(x)' at one state, or one matrix per row."""
-        S = self.diffusion(x)
-        return S @ np.swapaxes(S, -1, -2)
-
-    def sample_paths(self, n: int, times: Sequence[float] | np.ndarray, start: str = "initial") -> np.ndarray:
-        """`n` sample paths read at increasing `times`, as `(n, n_times, n_dims)`.
-
-        With `start="previous"` the paths begin at the last snapshot at or before the first of `times`.
-        """
-        self._check_fitted()
-        wanted = checked_times(times, float(self.snapshots_.times[0]))
-        begin = start_before(self.snapshots_, float(wanted[0]), start)
-        points, weights = resampled(begin.points, begin.weights, n, self.seed_)
-        thin = Snapshot(begin.time, points, weights)
-        clouds = push_in_units(self.standard_process_, self.scaling_, thin, wanted, self.dt_, key=self._key(2))
-        return np.stack(clouds, axis=1)
-
     def solver_options(self) -> AdversarialOptions | MomentsOptions:
         """The choices of the solver this estimator would use, its own in them."""
         return self._moments_options() if self._chosen_solver() == "moments" else self._adversarial_options()
@@ -231,7 +200,7 @@ class FokkerPlanckProcess(Face, TrustMethods):
         with jax.default_device(device):
             task, dt = self._begun(snapshots)
             fit = self._solve(task, dt, 0, self._beginning(task, dt, **how), **how)
-            error, seconds = self._step_error(fit.process, task, dt), fit.seconds
+            error, seconds = self._step_error(fit.process, task.training, dt), fit.seconds
             for refinement in range(1, _MOST_REFINEMENTS + 1):
                 if not self._automatic or error <= TOLERANCE or not fit.outcome.is_good:
                     break
@@ -239,8 +208,30 @@ class FokkerPlanckProcess(Face, TrustMethods):
                 if not (isinstance(fit, MomentsFit) and fit.path != "simulated"):  # else no step was in the fit
                     fit = self._solve(task, dt, refinement, fit.process, **how)
                     seconds += fit.seconds
-                error = self._step_error(fit.process, task, dt)
+                error = self._step_error(fit.process, task.training, dt)
         self._settle(task, fit, dt, error, seconds, device)
+
+    @classmethod
+    def _learn_together(cls, models: Sequence["FokkerPlanckProcess"], data: Sequence[Snapshots]) -> None:
+        first, choices = models[0], [model.solver_options() for model in models]
+        if any(c != choices[0] for c in choices) or any(model.dt != first.dt for model in models):
+            raise InputError(
+                expected="estimators of equal choices", found="different ones", hint="vary random_state and sigma only"
+            )
+        if first._automatic or isinstance(choices[0], MomentsOptions):
+            raise InputError(expected="the adversarial solver with dt given", found=f"dt={first.dt!r}", hint="dt=0.01")
+        device = device_named(first.device)
+        with jax.default_device(device):
+            tasks = [model._begun(snapshots) for model, snapshots in zip(models, data, strict=True)]
+            dt, how = tasks[0][1], {"checkpoint": None, "resume": False, "listeners": ()}
+            starts = [model._beginning(task, dt, **how) for model, (task, _) in zip(models, tasks, strict=True)]
+            groups = [m._members(task, start) for m, (task, _), start in zip(models, tasks, starts, strict=True)]
+            mesh = Mesh.refine(tasks[0][0].training.times, dt)
+            fits = iter(fit_members([member for group in groups for member in group], mesh, choices[0]))
+            for model, (task, _), group in zip(models, tasks, groups, strict=True):
+                fit = _ensemble([next(fits) for _ in group])
+                error = model._step_error(fit.process, task.training, dt)
+                model._settle(task, fit, dt, error, fit.seconds, device)
 
     def _begun(self, snapshots: Snapshots) -> tuple["_Task", float]:
         """The task in the solver's units and the first step."""
@@ -258,10 +249,6 @@ class FokkerPlanckProcess(Face, TrustMethods):
         self.path_ = fit.path if isinstance(fit, MomentsFit) else "simulated"
         self._forget()
         self._warn()
-
-    @property
-    def _automatic(self) -> bool:
-        return isinstance(self.dt, str) and self.dt == "auto"
 
     @property
     def _n_members(self) -> int:
@@ -320,15 +307,8 @@ class FokkerPlanckProcess(Face, TrustMethods):
         correction = fresh_drift(task.training, float(np.ptp(task.training.times)), task.options, key=self._key(5))
         return ItoProcess(CorrectedDrift(base.drift, correction), base.diffusion)
 
-    def _step_error(self, process: ItoProcess, task: "_Task", dt: float) -> float:
-        begin = task.training.at(float(task.training.times[0]))
-        points, weights = resampled(begin.points, begin.weights, min(len(begin.points), 1000), self.seed_)
-        thin = Snapshot(begin.time, points, weights)
-        return step_doubling_error(process, thin, task.training.times, dt, key=self._key(3))
-
     def _warn(self) -> None:
-        if not self.outcome_.is_good:
-            warnings.warn(f"the fit {self.outcome_.value}", FitWarning, stacklevel=5)
+        self._warn_of_ending()
         if self.evidence_ is not None and self.evidence_.misfit > _TOO_MUCH_MISFIT + 4.0 / np.sqrt(
             self.evidence_.n_free
         ):
@@ -339,37 +319,6 @@ class FokkerPlanckProcess(Face, TrustMethods):
                 FitWarning,
                 stacklevel=5,
             )
-        if not self.dt_error_ <= TOLERANCE:
-            warnings.warn(
-                f"halving dt = {self.dt_:.3g} still moves a mean or sd by {self.dt_error_:.2g} sd (wanted at most "
-                f"{TOLERANCE}); give a shorter dt, e.g. {self.dt_ / 4:.2g}",
-                FitWarning,
-                stacklevel=5,
-            )
-
-    def _carry(self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None) -> Snapshots:
-        how = {"n_samples": n_samples, "start": start, "first": first, "seed": self.seed_, "key": self._key(4)}
-        return grown(self.standard_process_, self.scaling_, self.snapshots_, times, self.dt_, **how)
-
-    def _key(self, purpose: int) -> PRNGKeyArray:
-        return jax.random.fold_in(jax.random.key(self.seed_), purpose)
-
-    def _standardised(self, x: Any) -> tuple[Float[Array, "n n_dims"], bool]:
-        self._check_fitted()
-        x = np.asarray(x, dtype=np.float64)
-        if x.ndim not in (1, 2) or x.shape[-1] != self.snapshots_.n_dims:
-            raise InputError(
-                expected=f"states of shape ({self.snapshots_.n_dims},) or (n, {self.snapshots_.n_dims})",
-                found=f"shape {x.shape}",
-                hint="one row a state",
-            )
-        return jnp.asarray(self.scaling_.standardise(np.atleast_2d(x)), dtype=float), x.ndim == 1
-
-    @property
-    def process_(self) -> ItoProcess:
-        """The fitted process in the user's units, for use with jax."""
-        self._check_fitted()
-        return rescaled(self.standard_process_, self.scaling_)
 
     def _notes(self) -> tuple[str, ...]:
         return tuple(short_report(self))
@@ -443,40 +392,6 @@ class FokkerPlanckProcess(Face, TrustMethods):
         like = MeanDrift(stacked([like] * self._n_members)) if self._n_members > 1 else like
         drift = fill_tree(like, arrays, "drift")
         return drift if base is None else CorrectedDrift(base, drift)
-
-
-def fit_together(models: Sequence[FokkerPlanckProcess], data: Sequence[Snapshots]) -> list[FokkerPlanckProcess]:
-    """Fit adversarial estimators of equal choices, each to its own snapshots, in one batched run.
-
-    The data sets need equal times and counts, and `dt` must be given. Each model is the one it would be by itself, up
-    to round-off; a GPU trains them all in about the time of one.
-    """
-    choices = [model.solver_options() for model in models]
-    unlike = any(c != choices[0] for c in choices) or any(model.dt != models[0].dt for model in models)
-    if not models or len(models) != len(data) or unlike:
-        raise InputError(
-            expected="as many data sets as estimators, and estimators of equal choices",
-            found=f"{len(models)} estimators and {len(data)} data sets",
-            hint="vary random_state and sigma only",
-        )
-    first, options = models[0], choices[0]
-    if first._automatic or isinstance(options, MomentsOptions):
-        raise InputError(expected="the adversarial solver with dt given", found=f"dt={first.dt!r}", hint="dt=0.01")
-    if any(not np.array_equal(snapshots.times, data[0].times) for snapshots in data):
-        raise InputError(expected="data sets with the same times", found="different ones", hint="fit them one by one")
-    device = device_named(first.device)
-    with jax.default_device(device):
-        tasks = [model._begun(snapshots) for model, snapshots in zip(models, data, strict=True)]
-        dt, how = tasks[0][1], {"checkpoint": None, "resume": False, "listeners": ()}
-        starts = [model._beginning(task, dt, **how) for model, (task, _) in zip(models, tasks, strict=True)]
-        groups = [m._members(task, start) for m, (task, _), start in zip(models, tasks, starts, strict=True)]
-        mesh = Mesh.refine(tasks[0][0].training.times, dt)
-        fits = iter(fit_members([member for group in groups for member in group], mesh, options))
-        for model, snapshots, (task, _), group in zip(models, data, tasks, groups, strict=True):
-            fit = _ensemble([next(fits) for _ in group])
-            model._settle(task, fit, dt, model._step_error(fit.process, task, dt), fit.seconds, device)
-            model.snapshots_, model.n_features_in_ = snapshots, snapshots.n_dims
-    return list(models)
 
 
 def _ensemble(fits: Sequence[Fit]) -> Fit:
@@ -554,8 +469,3 @@ def _keeper(
             hint="resume=True (--resume), or another folder",
         )
     return Checkpoint(path, identity)
-
-
-@eqx.filter_jit
-def _map(field, states):
-    return jax.vmap(field)(states)

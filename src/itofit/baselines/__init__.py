@@ -3,3 +3,4 @@
 from itofit.baselines.collocation import Collocation as Collocation
 from itofit.baselines.midpoint import Midpoint as Midpoint
 from itofit.baselines.persistence import Persistence as Persistence
+from itofit.baselines.potential_rnn import PotentialRNN as PotentialRNN

@@ -13,19 +13,18 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, PRNGKeyArray
+from jaxtyping import Bool, Float
 from scipy.spatial.distance import cdist
 
 from itofit.errors import FitWarning, InputError
-from itofit.face import Face, seed_of
-from itofit.forecast import grown, resampled, step_doubling_error
+from itofit.face import seed_of
 from itofit.process.diffusion import diffusion_from_sigma
 from itofit.process.drift import FeatureDrift
-from itofit.process.ito import ItoProcess, rescaled
+from itofit.process.ito import ItoProcess
 from itofit.process.monomials import Monomials
+from itofit.process_face import ProcessFace
 from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.snapshots.scaling import Scaling
 from itofit.solve.step_size import TOLERANCE, checked_step, first_step
@@ -38,7 +37,7 @@ _MOST_HALVINGS = 3
 _CHUNK = 4_000_000  # entries of the largest array alive at once: 32 MB
 
 
-class Collocation(Face):
+class Collocation(ProcessFace):
     """Fit dX = g(X) dt + diag(sigma) dW with a polynomial g by linear least squares on weak rows.
 
     It needs snapshots that are dense relative to the dynamics: the integral over time sees nothing between two
@@ -86,36 +85,16 @@ class Collocation(Face):
         self.dt = dt
         self.random_state = random_state
 
-    def drift(self, x: Any) -> np.ndarray:
-        """g(x) at one state `(n_dims,)` or at rows of states `(n, n_dims)`."""
-        self._check_fitted()
-        x = np.asarray(x, dtype=np.float64)
-        if x.ndim not in (1, 2) or x.shape[-1] != self.snapshots_.n_dims:
-            raise InputError(
-                expected=f"states of shape ({self.snapshots_.n_dims},) or (n, {self.snapshots_.n_dims})",
-                found=f"shape {x.shape}",
-                hint="one row a state",
-            )
-        g = self.dictionary_.rows(np.atleast_2d(x)) @ self.coefficients_
-        return g[0] if x.ndim == 1 else g
-
-    @property
-    def process_(self) -> ItoProcess:
-        """The fitted process in the user's units, for use with jax."""
-        self._check_fitted()
-        return rescaled(self.standard_process_, self.scaling_)
-
     def _learn(self, snapshots: Snapshots, **how: Any) -> None:
         del how
         began, seed = time.perf_counter(), seed_of(self.random_state)
         self._check_choices()
-        automatic = isinstance(self.dt, str) and self.dt == "auto"
-        dt = first_step(snapshots) if automatic else checked_step(self.dt, snapshots)
+        dt = first_step(snapshots) if self._automatic else checked_step(self.dt, snapshots)
         scaling, dictionary = Scaling.fit(snapshots), Monomials.up_to(snapshots.n_dims, self.degree)
         self.coefficients_, self.sigma_ = self._solve(snapshots, scaling, dictionary, seed)
         self.scaling_, self.dictionary_, self.seed_, self.dt_ = scaling, dictionary, seed, dt
         self.standard_process_ = self._standard_process()
-        self._settle_step(snapshots, automatic)
+        self._settle_step(scaling.transform(snapshots))
         self.seconds_ = time.perf_counter() - began
 
     def _solve(
@@ -161,17 +140,12 @@ class Collocation(Face):
         drift = FeatureDrift(self.dictionary_, jnp.asarray(coefficients, dtype=float))
         return ItoProcess(drift, diffusion_from_sigma(self.sigma_ / sd, len(sd)))
 
-    def _settle_step(self, snapshots: Snapshots, automatic: bool) -> None:
+    def _settle_step(self, standard: Snapshots) -> None:
         """Halve an automatic dt until a further halving moves no mean or sd by more than the house's tolerance."""
-        begin = snapshots.at(float(snapshots.times[0]))
-        points, weights = resampled(begin.points, begin.weights, min(len(begin.points), 1000), self.seed_)
-        thin = Snapshot(begin.time, self.scaling_.standardise(points), weights)
         for halving in range(_MOST_HALVINGS + 1):
             self.dt_ = self.dt_ / 2.0 if halving else self.dt_
-            self.dt_error_ = step_doubling_error(
-                self.standard_process_, thin, snapshots.times, self.dt_, key=self._key(3)
-            )
-            if not automatic or self.dt_error_ <= TOLERANCE:
+            self.dt_error_ = self._step_error(self.standard_process_, standard, self.dt_)
+            if not self._automatic or self.dt_error_ <= TOLERANCE:
                 break
         if not self.dt_error_ <= TOLERANCE:
             warnings.warn(
@@ -181,13 +155,6 @@ class Collocation(Face):
                 FitWarning,
                 stacklevel=5,
             )
-
-    def _carry(self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None) -> Snapshots:
-        how = {"n_samples": n_samples, "start": start, "first": first, "seed": self.seed_, "key": self._key(4)}
-        return grown(self.standard_process_, self.scaling_, self.snapshots_, times, self.dt_, **how)
-
-    def _key(self, purpose: int) -> PRNGKeyArray:
-        return jax.random.fold_in(jax.random.key(self.seed_), purpose)
 
     def _check_choices(self) -> None:
         for name, options in (("rule", RULES), ("centres", CENTRES)):

@@ -1,0 +1,564 @@
+"""The potential recurrent network, the paper's rival "NN" (Hashimoto, Gifford and Jaakkola, ICML 2016):
+
+    dX = -grad Psi(X) dt + sigma dW,    Psi(x) = c sum_k h_k softplus(w_k . x + b_k)
+
+fitted by entropic transport between each snapshot and an Euler chain grown from the one before it, mixed with the
+likelihood of the last snapshot under the stationary law, which is proportional to exp(-2 Psi / sigma^2).
+
+1. Pre-training: contrastive divergence on the last snapshot, for a ladder of step sizes.
+2. A short run of the mixed objective for a ladder of step sizes.
+3. A long run at the best of them.
+
+A drift that is a gradient has no curl: a flow that turns, as that of Syn-3 does, cannot be represented.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from itofit.errors import InputError
+from itofit.face import device_named, seed_of
+from itofit.metrics.sinkhorn import kernel_plan, sinkhorn_divergence, squared_distances
+from itofit.process.diffusion import ConstantDiffusion
+from itofit.process.drift import AbstractDrift
+from itofit.process.ito import ItoProcess
+from itofit.process.noise import LEARN, first_noise
+from itofit.process_face import ProcessFace
+from itofit.simulate.euler import euler_path, euler_push
+from itofit.simulate.mesh import Mesh
+from itofit.snapshots.clouds import Snapshots
+from itofit.snapshots.scaling import Scaling
+from itofit.solve.checkpoint import fill_tree, named_arrays
+from itofit.solve.game import Leg, device_clouds, leg_noise, legs_between, minibatch
+from itofit.solve.listeners import Progress, ProgressBar
+from itofit.solve.outcome import Outcome
+from itofit.solve.run import stacked
+from itofit.solve.step_size import checked_step, first_step
+from itofit.weak.residual import Cloud
+
+MODES = ("stable", "faithful")
+ANCHORS = ("initial", "previous")
+
+# The published code: exp(-10 M), 10 alternations, halved up to 10 times where the kernel is not finite.
+_SHARPNESS, _ALTERNATIONS, _HALVINGS = 10.0, 10, 10
+# Steps by which the last snapshot's points are pushed to stand for the model's own law, and their length where the
+# pace of that push is ours to choose (in units of the cloud's variance over half of sigma squared).
+_BURN_IN, _PUSH = 50, 0.02
+_BLOCK = 50
+# A run that gained less than this over its last fifth is at rest.
+_AT_REST = 0.01
+_ADAM = optax.scale_by_adam()
+
+
+class PotentialRNN(ProcessFace):
+    """Fit dX = -grad Psi(X) dt + sigma dW to snapshots by entropic transport.
+
+    - `sigma`: the noise: one number, or `"learn"`: one number is learned along (an addition of ours; the published
+      method is told it).
+    - `mode`: `"stable"`, transport in the log domain without the bias of its blur, Adam, minibatches, in units in which
+      the snapshots have sd 1; or `"faithful"`, the published code: raw units, the Gibbs kernel exp(-10 |x - y|^2) with
+      10 alternations, its own Adagrad, all points.
+    - `n_ramps`: softplus ramps in the potential.
+    - `anchor`: `"previous"` grows every interval from the snapshot before it (their `delta`), `"initial"` all from the
+      first.
+    - `tau`: weight of the stationary likelihood of the last snapshot, from 0 to 1; None takes 0.7 in the faithful mode
+      and 0 in the stable one, where pre-training is all that is asked of it: most populations have not come to rest.
+    - `rate`: the largest step size of the ladders; None takes the mode's.
+    - `n_pretrain`, `n_short`, `n_iter`: iterations of pre-training, of a rung of the ladder, of the long run.
+    - `batch_size`: points of each snapshot an iteration, of the stable mode.
+    - `dt`, `device`, `random_state`, `verbose`: as everywhere.
+
+    After `fit`: `process_`, `sigma_`, `outcome_`, `history_` (the transport loss of every iteration of the long run),
+    `rate_` (the rung that was taken), `pretrain_rate_`, `n_iter_`, `seconds_`.
+    """
+
+    method = "potential-rnn"
+
+    def __init__(
+        self,
+        sigma: float | str = LEARN,
+        *,
+        mode: str = "stable",
+        n_ramps: int = 200,
+        anchor: str = "previous",
+        tau: float | None = None,
+        rate: float | None = None,
+        n_pretrain: int = 400,
+        n_short: int = 100,
+        n_iter: int = 500,
+        batch_size: int = 256,
+        dt: float | Literal["auto"] = "auto",
+        device: str = "auto",
+        random_state: int | np.integer | None = None,
+        verbose: bool = False,
+    ):
+        self.sigma = sigma
+        self.mode = mode
+        self.n_ramps = n_ramps
+        self.anchor = anchor
+        self.tau = tau
+        self.rate = rate
+        self.n_pretrain = n_pretrain
+        self.n_short = n_short
+        self.n_iter = n_iter
+        self.batch_size = batch_size
+        self.dt = dt
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _learn(self, snapshots: Snapshots, **how: Any) -> None:
+        del how
+        self._learn_together([self], [snapshots])
+
+    @classmethod
+    def _learn_together(cls, models: Sequence["PotentialRNN"], data: Sequence[Snapshots]) -> None:
+        first, began = models[0], time.perf_counter()
+        plan = first._plan(data[0].counts[0])
+        device = device_named(first.device)
+        with jax.default_device(device):
+            parts = [model._begun(snapshots, plan) for model, snapshots in zip(models, data, strict=True)]
+            problems, starts, keys = (stacked(list(part)) for part in zip(*parts, strict=True))
+            with ProgressBar(cls.method) if first.verbose else nullcontext(_unseen) as bar:
+                found = _Training(problems, plan, bar).run(starts, keys)
+            seconds = time.perf_counter() - began
+            for m, model in enumerate(models):
+                model._settle(data[m], jax.tree.map(lambda leaf, m=m: leaf[m], found), seconds)
+
+    def _plan(self, n_points: int) -> "Plan":
+        """The choices, checked."""
+        for name, options in (("mode", MODES), ("anchor", ANCHORS)):
+            if getattr(self, name) not in options:
+                raise InputError(
+                    expected=f"{name} to be one of {', '.join(options)}",
+                    found=f"{getattr(self, name)!r}",
+                    hint=options[0],
+                )
+        for name in ("n_ramps", "n_pretrain", "n_short", "n_iter", "batch_size"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 2:
+                raise InputError(expected=f"{name} as a whole number from 2 on", found=f"{value!r}", hint="100")
+        faithful = self.mode == "faithful"
+        tau = (0.7 if faithful else 0.0) if self.tau is None else self.tau
+        rate = (0.05 if faithful else 0.03) if self.rate is None else self.rate
+        if not 0.0 <= tau <= 1.0:
+            raise InputError(expected="tau from 0 to 1", found=f"{self.tau!r}", hint="0.7")
+        if not rate > 0.0:
+            raise InputError(expected="rate above 0", found=f"{self.rate!r}", hint="leave it out")
+        counts = (int(self.n_pretrain), int(self.n_short), int(self.n_iter))
+        learned = isinstance(self.sigma, str) and self.sigma == LEARN
+        return Plan(faithful, learned, float(tau), float(rate), *counts, int(self.batch_size), n_points)
+
+    def _begun(self, snapshots: Snapshots, plan: "Plan") -> tuple["Problem", "Model", PRNGKeyArray]:
+        """The task in the units of the fit, and where it begins."""
+        self.seed_, self.scaling_ = seed_of(self.random_state), _scaling(snapshots, plan)
+        self.dt_ = first_step(snapshots) if self._automatic else checked_step(self.dt, snapshots)
+        standard, span = self.scaling_.transform(snapshots), float(np.ptp(snapshots.times))
+        legs = legs_between(Mesh.refine(snapshots.times, self.dt_), self.anchor)
+        weighted = tuple(bool(np.ptp(w) > 1e-12) for w in snapshots.weights)
+        problem = Problem(device_clouds(standard), legs, weighted, span, plan)
+        noise = _first_sigma(self.sigma, standard, self.scaling_, self.seed_)
+        potential = RampPotential.create(standard, self.n_ramps, 1.0 if plan.faithful else 1.0 / span, self._key(0))
+        return problem, Model(potential, jnp.log(jnp.asarray(noise, dtype=float))), self._key(1)
+
+    def _settle(self, snapshots: Snapshots, found: "Found", seconds: float) -> None:
+        self.standard_process_, self.sigma_ = found.model.process(), float(found.model.sigma) * self.scaling_.sd[0]
+        self.pretrain_rate_, self.rate_ = float(found.pretrain_rate), float(found.rate)
+        self.history_, self.seconds_ = np.asarray(found.loss, dtype=np.float64), seconds
+        self.n_iter_, self.outcome_ = int(np.sum(np.isfinite(self.history_))), _outcome(found)
+        self.dt_error_ = self._step_error(self.standard_process_, self.scaling_.transform(snapshots), self.dt_)
+        self._warn_of_ending()
+
+    def _values(self) -> dict[str, Any]:
+        kept = ("seed", "dt", "dt_error", "seconds", "sigma", "rate", "pretrain_rate", "n_iter")
+        return {name: getattr(self, f"{name}_") for name in kept} | {"outcome": self.outcome_.name}
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        scaling = {"scaling.mean": self.scaling_.mean, "scaling.sd": self.scaling_.sd, "history": self.history_}
+        return named_arrays(self.standard_process_.drift, "drift") | scaling
+
+    def _restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        for name in values.keys() - {"outcome"}:
+            setattr(self, f"{name}_", values[name])
+        self.outcome_, self.history_ = Outcome[values["outcome"]], arrays["history"]
+        self.scaling_ = Scaling(arrays["scaling.mean"], arrays["scaling.sd"])
+        K, D = self.n_ramps, self.snapshots_.n_dims
+        like = RampPotential(jnp.zeros((K, D)), jnp.zeros(K), jnp.zeros(K), jnp.zeros(()))
+        drift = fill_tree(like, arrays, "drift")
+        self.standard_process_ = Model(drift, jnp.log(self.sigma_ / self.scaling_.sd[0])).process()
+
+
+def _scaling(snapshots: Snapshots, plan: "Plan") -> Scaling:
+    """One unit for all coordinates: a gradient is none any more where they are stretched differently."""
+    own = Scaling.fit(snapshots)  # refuses a coordinate that does not vary
+    if plan.faithful:
+        return Scaling.identity(snapshots.n_dims)
+    return Scaling(own.mean, np.full(snapshots.n_dims, np.sqrt(np.mean(own.sd**2))))
+
+
+def _first_sigma(sigma: Any, standard: Snapshots, scaling: Scaling, seed: int) -> float:
+    """The noise in the units of the fit: as told, or a first guess that is rather too large."""
+    if isinstance(sigma, str) and sigma == LEARN:
+        return float(first_noise("scalar", standard, scaling, seed)(jnp.zeros(standard.n_dims))[0, 0])
+    if isinstance(sigma, bool) or not isinstance(sigma, int | float | np.number) or not 0.0 < sigma < np.inf:
+        raise InputError(
+            expected="sigma as one number above 0, the same for all coordinates",
+            found=f"{sigma!r}",
+            hint="sigma='learn', or a solver that knows other noise: --method moments",
+        )
+    return float(sigma) / float(scaling.sd[0])
+
+
+def _outcome(found: "Found") -> Outcome:
+    loss = np.asarray(found.loss)
+    if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(found.model)):
+        return Outcome.non_finite
+    if not found.finished:
+        return Outcome.interrupted
+    if not np.all(np.isfinite(loss)):
+        return Outcome.non_finite
+    late, before = np.array_split(loss, 5)[-1], np.array_split(loss, 5)[-2]
+    noise = (late.std() + before.std()) / np.sqrt(len(late))
+    return Outcome.converged if before.mean() - late.mean() < max(_AT_REST * late.mean(), noise) else Outcome.budget
+
+
+class RampPotential(AbstractDrift):
+    """-grad Psi, a layer of sigmoids with the same weights on the way in and out."""
+
+    weights: Float[Array, "n_ramps n_dims"]
+    biases: Float[Array, " n_ramps"]
+    heights: Float[Array, " n_ramps"]
+    speed: Float[Array, ""]
+
+    @classmethod
+    def create(cls, snapshots: Snapshots, n_ramps: int, speed: float, key: PRNGKeyArray) -> "RampPotential":
+        """A flat potential: ramps of random slopes that begin at random points of the data, at height 0."""
+        k_slope, k_cloud, k_point = jax.random.split(key, 3)
+        weights = jax.random.normal(k_slope, (n_ramps, snapshots.n_dims))
+        pooled = jnp.asarray(np.concatenate(snapshots.clouds), dtype=float)
+        at = jax.random.choice(k_point, pooled, (n_ramps,))
+        biases = -jnp.sum(weights * at, axis=1) + jax.random.uniform(k_cloud, (n_ramps,), minval=-1.0, maxval=1.0)
+        return cls(weights, biases, jnp.zeros(n_ramps), jnp.asarray(speed, dtype=float))
+
+    def potential(self, x: Float[Array, " n_dims"]) -> Float[Array, ""]:
+        """Psi(x)."""
+        return self.speed * (self.heights @ jax.nn.softplus(self.weights @ x + self.biases))
+
+    def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_dims"]:
+        return -self.speed * (self.weights.T @ (self.heights * jax.nn.sigmoid(self.weights @ x + self.biases)))
+
+
+class Model(eqx.Module):
+    """What is learned: the potential, and the noise where it is not told."""
+
+    potential: RampPotential
+    log_sigma: Float[Array, ""]
+
+    @property
+    def sigma(self) -> Float[Array, ""]:
+        """The noise."""
+        return jnp.exp(self.log_sigma)
+
+    def process(self) -> ItoProcess:
+        """DX = -grad Psi dt + sigma dW."""
+        factor = self.sigma * jnp.eye(self.potential.weights.shape[-1])
+        return ItoProcess(self.potential, ConstantDiffusion(factor))
+
+    def log_density(self, x: Float[Array, " n_dims"]) -> Float[Array, ""]:
+        """Of the stationary law, up to a constant."""
+        return -2.0 * self.potential.potential(x) / self.sigma**2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The choices of a fit."""
+
+    faithful: bool
+    learn_sigma: bool
+    tau: float
+    rate: float
+    n_pretrain: int
+    n_short: int
+    n_iter: int
+    batch_size: int
+    n_points: int
+
+    @property
+    def decay(self) -> float:
+        """The a of the published Adagrad."""
+        return 0.01 / self.n_points
+
+    def rates(self, n: int) -> Float[np.ndarray, " n"]:
+        """A ladder of step sizes, each half of the one before."""
+        return self.rate * 0.5 ** np.arange(n)
+
+
+class Problem(eqx.Module):
+    """The fixed part of a fit."""
+
+    clouds: tuple[Cloud, ...]
+    legs: tuple[Leg, ...] = eqx.field(static=True)
+    weighted: tuple[bool, ...] = eqx.field(static=True)
+    span: float = eqx.field(static=True)
+    plan: Plan = eqx.field(static=True)
+
+    def transport(self, model: Model, key: PRNGKeyArray, size: int | None) -> Float[Array, ""]:
+        """The sum over intervals of the transport loss between the chain's end and the snapshot seen there."""
+        k_rows, k_noise, k_match = jax.random.split(key, 3)
+        keys, process, total = jax.random.split(k_rows, len(self.clouds)), model.process(), jnp.zeros(())
+        clouds = self.clouds
+        if size is not None:
+            clouds = tuple(
+                minibatch(c, size, k, weighted=w) for c, k, w in zip(clouds, keys, self.weighted, strict=True)
+            )
+        for leg, noise in zip(self.legs, leg_noise(self.legs, clouds, k_noise), strict=True):
+            start = clouds[leg.start]
+            path = euler_path(process, start.points, jnp.asarray(leg.steps, dtype=float), noise)
+            for n, end in leg.targets:
+                if self.plan.faithful:
+                    total += barycentric_loss(path[end], clouds[n], jax.random.fold_in(k_match, n))
+                else:
+                    total += sinkhorn_divergence(path[end], clouds[n].points, start.weights, clouds[n].weights)
+        return total
+
+    def contrast(self, model: Model, key: PRNGKeyArray) -> Float[Array, ""]:
+        """Minus the log likelihood of the last snapshot, up to its constant: contrastive divergence."""
+        last, here = self.clouds[-1], jax.lax.stop_gradient(model)
+        negatives = Cloud(self.pushed(here, key), last.weights)
+        return negatives.expect(model.log_density) - last.expect(model.log_density)
+
+    def pushed(self, model: Model, key: PRNGKeyArray) -> Float[Array, "n n_dims"]:
+        """The last snapshot's points, a while later under the model."""
+        step = self.span / _BURN_IN if self.plan.faithful else 2.0 * _PUSH / model.sigma**2
+        return euler_push(model.process(), self.clouds[-1].points, jnp.full(_BURN_IN, step), key)
+
+    def misfit_at_rest(self, model: Model, key: PRNGKeyArray) -> Float[Array, ""]:
+        """How far the model's own law is from the last snapshot."""
+        last, pushed = self.clouds[-1], self.pushed(model, key)
+        if self.plan.faithful:
+            return barycentric_loss(pushed, last, key)
+        thin = min(self.plan.batch_size, len(pushed))
+        return sinkhorn_divergence(pushed[:thin], last.points[:thin], *(_even(thin),) * 2)
+
+    def mixed(self, model: Model, key: PRNGKeyArray) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """(1 - tau) transport - tau log likelihood, and the transport alone."""
+        k_transport, k_contrast = jax.random.split(key)
+        moved = self.transport(model, k_transport, None if self.plan.faithful else self.plan.batch_size)
+        if self.plan.tau == 0.0:
+            return moved, moved
+        return (1.0 - self.plan.tau) * moved + self.plan.tau * self._scale * self.contrast(model, k_contrast), moved
+
+    @property
+    def _scale(self) -> float:
+        """The published transport is a sum over points, and so is its likelihood."""
+        return float(len(self.clouds[-1].weights)) if self.plan.faithful else 1.0
+
+
+def barycentric_loss(x: Float[Array, "n n_dims"], target: Cloud, key: PRNGKeyArray) -> Float[Array, ""]:
+    """sum_i |x_i - b_i|^2 of the published code, differentiated as it does: -sum_i e_i . dx_i with e = b - x.
+
+    b_i is the mean of the targets that the plan sends to i, targets resampled to the number of points; where the kernel
+    is not finite its sharpness is halved. Infinite where that does not help.
+    """
+    y = jax.random.choice(key, target.points, (len(x),), p=target.weights)
+    M = squared_distances(jax.lax.stop_gradient(x), y)
+
+    def planned(sharpness):
+        return kernel_plan(M, 1.0 / sharpness, _ALTERNATIONS)
+
+    def failing(state):
+        tries, _, plan = state
+        return (tries < _HALVINGS) & ~jnp.all(jnp.isfinite(plan))
+
+    def halved(state):
+        tries, sharpness, _ = state
+        return tries + 1, sharpness / 2.0, planned(sharpness / 2.0)
+
+    start = (jnp.zeros((), int), jnp.asarray(_SHARPNESS), planned(_SHARPNESS))
+    plan = jax.lax.while_loop(failing, halved, start)[2]
+    error = jax.lax.stop_gradient(plan @ y - x)
+    value = jnp.where(jnp.all(jnp.isfinite(plan)), jnp.sum(error**2), jnp.inf)
+    along = jnp.sum(error * x)
+    return value - (along - jax.lax.stop_gradient(along))
+
+
+class Lane(eqx.Module):
+    """One run: the model, its optimiser's memory and the transport loss at the last iteration."""
+
+    model: Model
+    memory: Any
+
+
+class Found(eqx.Module):
+    """The end of a fit."""
+
+    model: Model
+    pretrain_rate: Float[Array, ""]
+    rate: Float[Array, ""]
+    loss: Float[Array, " n_iter"]
+    finished: bool = eqx.field(static=True)
+
+
+class _Training:
+    """The three phases, for all members at once."""
+
+    def __init__(self, problems: Problem, plan: Plan, bar: Callable[[Progress], None]):
+        self.problems, self.plan, self.bar = problems, plan, bar
+        self.began, self.done = time.perf_counter(), 0
+        self.total = plan.n_pretrain + plan.n_short + plan.n_iter
+
+    def run(self, models: Model, keys: PRNGKeyArray) -> Found:
+        """Pre-train, climb the ladder, run long; Ctrl-C keeps what there is."""
+        plan, nan = self.plan, jnp.full(keys.shape[0], jnp.nan)
+        found = Found(models, nan, nan, jnp.full((keys.shape[0], plan.n_iter), jnp.nan), finished=False)
+        try:
+            k = [jax.vmap(lambda key, i=i: jax.random.fold_in(key, i))(keys) for i in range(6)]
+            rates = plan.rates(5)
+            lanes, _ = self._descend(_at_rest(models), "contrast", rates, k[0], plan.n_pretrain)
+            scores = _scores(self.problems, lanes.model, k[1], "misfit_at_rest")
+            best = jnp.argmin(jnp.where(jnp.isfinite(scores), scores, jnp.inf), axis=1)
+            pretrained = _back_from_rest(_picked(lanes.model, best), models)
+            found = eqx.tree_at(lambda f: (f.model, f.pretrain_rate), found, (pretrained, jnp.asarray(rates)[best]))
+            rates = plan.rates(10) / 10.0 if plan.faithful else plan.rates(5)
+            lanes, _ = self._descend(pretrained, "mixed", rates, k[2], plan.n_short)
+            scores = _scores(self.problems, lanes.model, k[3], "transport")
+            best = jnp.argmin(jnp.where(jnp.isfinite(scores), scores, jnp.inf), axis=1)
+            short = _picked(lanes.model, best)
+            found = eqx.tree_at(lambda f: (f.model, f.rate), found, (short, jnp.asarray(rates)[best]))
+            lanes, loss = self._descend(pretrained, "mixed", found.rate[:, None], k[4], plan.n_iter)
+            both = eqx.filter_vmap(lambda *m: stacked(m))(short, _picked(lanes.model, 0 * best))
+            better = jnp.argmin(_fallback(_scores(self.problems, both, k[3], "transport")), axis=1)
+            found = eqx.tree_at(lambda f: (f.model, f.loss), found, (_picked(both, better), loss[:, 0]))
+        except KeyboardInterrupt:
+            return found
+        return Found(found.model, found.pretrain_rate, found.rate, found.loss, finished=True)
+
+    def _descend(self, models: Model, what: str, rates: Any, keys: PRNGKeyArray, n: int) -> tuple[Lane, Array]:
+        """`n` iterations on every rung of a ladder for every member; the lanes and their losses."""
+        n_members = keys.shape[0]
+        rates = jnp.broadcast_to(jnp.asarray(rates, dtype=float), (n_members, np.shape(rates)[-1]))
+        memory = eqx.filter_vmap(lambda model: _memory(self.plan, model))(models)
+        lanes = jax.tree.map(lambda a: jnp.repeat(a[:, None], rates.shape[1], axis=1), Lane(models, memory))
+        losses = []
+        for begin in range(0, n, _BLOCK):
+            block = min(_BLOCK, n - begin)
+            lanes, loss = _advance(self.problems, lanes, rates, keys, jnp.asarray(begin), block, n, what)
+            losses.append(loss)
+            self.done += block
+            self._report(float(jnp.nanmedian(loss[..., -1])))
+        return lanes, jnp.concatenate(losses, axis=-1)
+
+    def _report(self, loss: float) -> None:
+        rate = self.done / max(time.perf_counter() - self.began, 1e-9)
+        self.bar(Progress(self.done, self.total, rate, loss, (loss,), loss, loss, float("nan")))
+
+
+@eqx.filter_jit
+def _advance(problems: Problem, lanes: Lane, rates: Array, keys: PRNGKeyArray, begin: Array, block: int, n: int, what):
+    """A block of iterations of every member and rung."""
+
+    def one(problem: Problem, lane: Lane, rate: Array, key: PRNGKeyArray):
+        def body(lane, i):
+            return _iterate(problem, lane, rate, jax.random.fold_in(key, i), i / n, what)
+
+        return jax.lax.scan(body, lane, begin + jnp.arange(block))
+
+    def member(problem, lanes, rates, key):
+        return _over(lambda some: one(problem, some[0], some[1], key), (lanes, rates))
+
+    return _over(lambda some: member(*some), (problems, lanes, rates, keys))
+
+
+def _over(f: Callable, xs: Any) -> Any:
+    """Map over the first axis: at once on a GPU, one by one on a CPU, which does not thread small batched products."""
+    if jax.default_backend() == "cpu":
+        return jax.lax.map(f, xs)
+    return jax.vmap(f)(xs)
+
+
+def _iterate(problem: Problem, lane: Lane, rate: Array, key: PRNGKeyArray, share: Array, what: str):
+    """One step down."""
+    plan = problem.plan
+
+    def loss(model):
+        if what == "contrast":
+            value = problem.contrast(model, key)
+            return value, value
+        return problem.mixed(model, key)
+
+    (_, moved), slope = eqx.filter_value_and_grad(loss, has_aux=True)(lane.model)
+    fixed = what == "contrast" or not plan.learn_sigma
+    slope = eqx.tree_at(lambda m: m.potential.speed, slope, jnp.zeros(()))
+    slope = eqx.tree_at(lambda m: m.log_sigma, slope, jnp.zeros(())) if fixed else slope
+    factor = rate if plan.faithful else rate * 0.5 * (1.0 + jnp.cos(jnp.pi * share))
+    updates, memory = _step(plan, slope, lane.memory, factor)
+    return Lane(eqx.apply_updates(lane.model, updates), memory), moved
+
+
+def _memory(plan: Plan, model: Model) -> Any:
+    """What the optimiser keeps of a model's slopes, before the first."""
+    weights = eqx.filter(model, eqx.is_inexact_array)
+    return jax.tree.map(jnp.ones_like, weights) if plan.faithful else _ADAM.init(weights)
+
+
+def _step(plan: Plan, slope: Any, memory: Any, rate: Array) -> tuple[Any, Any]:
+    """Adam, or the published variant of Adagrad: s <- s + rate a slope^2 from s = 1, and rate slope / sqrt(s)."""
+    if plan.faithful:
+        memory = jax.tree.map(lambda s, g: s + rate * plan.decay * g**2, memory, slope)
+        return jax.tree.map(lambda s, g: -rate * g / jnp.sqrt(s), memory, slope), memory
+    updates, memory = _ADAM.update(slope, memory)
+    return jax.tree.map(lambda u: -rate * u, updates), memory
+
+
+@eqx.filter_jit
+def _scores(problems: Problem, models: Model, keys: PRNGKeyArray, what: str) -> Float[Array, "n_members n_rungs"]:
+    """Every rung on the same points and noise; more of them than an iteration takes."""
+
+    def one(problem, model, key):
+        if what == "transport":
+            return problem.transport(model, key, None if problem.plan.faithful else 4 * problem.plan.batch_size)
+        return getattr(problem, what)(model, key)
+
+    def member(problem, models, key):
+        return _over(lambda model: one(problem, model, key), models)
+
+    return _over(lambda some: member(*some), (problems, models, keys))
+
+
+def _picked(models: Model, at: Array) -> Model:
+    """One rung of every member."""
+    return jax.tree.map(lambda leaf: leaf[jnp.arange(len(at)), at], models)
+
+
+def _at_rest(models: Model) -> Model:
+    """Pre-training moves with sigma = sqrt 2, where the stationary law is exp(-Psi)."""
+    unit = jax.tree.map(lambda s: jnp.full_like(s, 0.5 * np.log(2.0)), models.log_sigma)
+    return eqx.tree_at(lambda m: m.log_sigma, models, unit)
+
+
+def _back_from_rest(pretrained: Model, models: Model) -> Model:
+    """The same stationary law at the noise of the data: Psi times sigma^2 / 2."""
+    heights = pretrained.potential.heights * (0.5 * models.sigma**2)[:, None]
+    return eqx.tree_at(lambda m: (m.potential.heights, m.log_sigma), pretrained, (heights, models.log_sigma))
+
+
+def _fallback(scores: Array) -> Array:
+    """Finite everywhere, so that the first of two that failed is taken."""
+    return jnp.where(jnp.isfinite(scores), scores, jnp.finfo(scores.dtype).max)
+
+
+def _unseen(progress: Progress) -> None:
+    del progress
+
+
+def _even(n: int) -> Array:
+    return jnp.full(n, 1.0 / n)

@@ -1,0 +1,120 @@
+"""The face of methods that fit an Itô process: what can be asked of it, whatever fitted it.
+
+A method sets `standard_process_` (in the units of `scaling_`), `dt_`, `dt_error_`, `seed_` and `outcome_`.
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from itofit.errors import FitWarning, InputError
+from itofit.face import Face
+from itofit.forecast import checked_times, grown, push_in_units, resampled, start_before, step_doubling_error
+from itofit.process.ito import ItoProcess, rescaled
+from itofit.snapshots.clouds import Snapshot, Snapshots
+from itofit.snapshots.scaling import Scaling
+from itofit.solve.outcome import Outcome
+from itofit.solve.step_size import TOLERANCE
+
+# Points that carry the check of a step.
+_MOST_POINTS = 1000
+
+
+class ProcessFace(Face):
+    """Drift, noise, paths and forecasts of a fitted process."""
+
+    standard_process_: ItoProcess
+    scaling_: Scaling
+    dt_: float
+    dt_error_: float
+    seed_: int
+    outcome_: Outcome
+
+    @property
+    def process_(self) -> ItoProcess:
+        """The fitted process in the user's units, for use with jax."""
+        self._check_fitted()
+        return rescaled(self.standard_process_, self.scaling_)
+
+    def drift(self, x: Any) -> np.ndarray:
+        """g(x) at one state `(n_dims,)` or at rows of states `(n, n_dims)`."""
+        z, one = self._standardised(x)
+        g = self.scaling_.sd * np.asarray(_map(self.standard_process_.drift, z), dtype=np.float64)
+        return g[0] if one else g
+
+    def diffusion(self, x: Any) -> np.ndarray:
+        """S(x) at one state, or one matrix per row."""
+        z, one = self._standardised(x)
+        S = self.scaling_.sd[:, None] * np.asarray(_map(self.standard_process_.diffusion, z), dtype=np.float64)
+        return S[0] if one else S
+
+    def covariance(self, x: Any) -> np.ndarray:
+        """a(x) = S(x) S(x)' at one state, or one matrix per row."""
+        S = self.diffusion(x)
+        return S @ np.swapaxes(S, -1, -2)
+
+    def sample_paths(self, n: int, times: Sequence[float] | np.ndarray, start: str = "initial") -> np.ndarray:
+        """`n` sample paths read at increasing `times`, as `(n, n_times, n_dims)`.
+
+        With `start="previous"` the paths begin at the last snapshot at or before the first of `times`.
+        """
+        self._check_fitted()
+        wanted = checked_times(times, float(self.snapshots_.times[0]))
+        begin = start_before(self.snapshots_, float(wanted[0]), start)
+        points, weights = resampled(begin.points, begin.weights, n, self.seed_)
+        thin = Snapshot(begin.time, points, weights)
+        clouds = push_in_units(self.standard_process_, self.scaling_, thin, wanted, self.dt_, key=self._key(2))
+        return np.stack(clouds, axis=1)
+
+    def _carry(self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None) -> Snapshots:
+        how = {"n_samples": n_samples, "start": start, "first": first, "seed": self.seed_, "key": self._key(4)}
+        return grown(self.standard_process_, self.scaling_, self.snapshots_, times, self.dt_, **how)
+
+    def _step_error(self, process: ItoProcess, standard: Snapshots, dt: float) -> float:
+        """How far halving `dt` moves a mean or sd of the first snapshot's points, in sds."""
+        begin = standard.at(float(standard.times[0]))
+        points, weights = resampled(begin.points, begin.weights, min(len(begin.points), _MOST_POINTS), self.seed_)
+        thin = Snapshot(begin.time, points, weights)
+        return step_doubling_error(process, thin, standard.times, dt, key=self._key(3))
+
+    def _warn_of_ending(self) -> None:
+        """Warn of a fit that did not end by itself, and of a step that is too long for what was fitted."""
+        if not self.outcome_.is_good:
+            warnings.warn(f"the fit {self.outcome_.value}", FitWarning, stacklevel=6)
+        if not self.dt_error_ <= TOLERANCE:
+            warnings.warn(
+                f"halving dt = {self.dt_:.3g} still moves a mean or sd by {self.dt_error_:.2g} sd (wanted at most "
+                f"{TOLERANCE}); give a shorter dt, e.g. {self.dt_ / 4:.2g}",
+                FitWarning,
+                stacklevel=6,
+            )
+
+    def _key(self, purpose: int) -> PRNGKeyArray:
+        return jax.random.fold_in(jax.random.key(self.seed_), purpose)
+
+    @property
+    def _automatic(self) -> bool:
+        """Whether the step is ours to choose."""
+        return isinstance(self.dt, str) and self.dt == "auto"  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _standardised(self, x: Any) -> tuple[Float[Array, "n n_dims"], bool]:
+        self._check_fitted()
+        x = np.asarray(x, dtype=np.float64)
+        if x.ndim not in (1, 2) or x.shape[-1] != self.snapshots_.n_dims:
+            raise InputError(
+                expected=f"states of shape ({self.snapshots_.n_dims},) or (n, {self.snapshots_.n_dims})",
+                found=f"shape {x.shape}",
+                hint="one row a state",
+            )
+        return jnp.asarray(self.scaling_.standardise(np.atleast_2d(x)), dtype=float), x.ndim == 1
+
+
+@eqx.filter_jit
+def _map(field, states):
+    return jax.vmap(field)(states)
