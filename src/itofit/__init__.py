@@ -1,6 +1,7 @@
 """itofit: fit Itô processes dX = g(X) dt + S(X) dW to clouds of points without identity."""
 
 from itofit.baselines import Collocation as Collocation
+from itofit.baselines import Legend as Legend
 from itofit.baselines import Midpoint as Midpoint
 from itofit.baselines import Persistence as Persistence
 from itofit.baselines import PotentialRNN as PotentialRNN

@@ -18,7 +18,7 @@ from itofit.process.drift import AbstractDrift, CorrectedDrift, FeatureDrift, Me
 from itofit.process.features import AbstractFeatures, described, rebuilt
 from itofit.process.ito import ItoProcess, rescaled
 from itofit.process.noise import LEARN, LearnedDiffusion, first_noise, is_learned, mean_noise, noise_of
-from itofit.process_face import ProcessFace
+from itofit.process_face import ProcessFace, warn_of_ending
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshots
 from itofit.snapshots.scaling import Scaling
@@ -308,7 +308,7 @@ class FokkerPlanckProcess(ProcessFace, TrustMethods):
         return ItoProcess(CorrectedDrift(base.drift, correction), base.diffusion)
 
     def _warn(self) -> None:
-        self._warn_of_ending()
+        warn_of_ending(self.outcome_, self.dt_, self.dt_error_)
         if self.evidence_ is not None and self.evidence_.misfit > _TOO_MUCH_MISFIT + 4.0 / np.sqrt(
             self.evidence_.n_free
         ):

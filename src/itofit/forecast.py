@@ -1,7 +1,8 @@
 """Forecast: push a cloud through a process to any time, as snapshots again."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -91,18 +92,22 @@ def push_in_units(
     It runs in standardised units, where single precision serves whatever the user's units are.
     """
     standard = Snapshot(start.time, scaling.standardise(start.points), start.weights)
-    clouds = push_forward(process, standard, times, dt, key=key)
+    return [scaling.restore(z) for z in finite(push_forward(process, standard, times, dt, key=key), times[-1])]
+
+
+def finite(clouds: list[np.ndarray], last: float) -> list[np.ndarray]:
+    """The same clouds, or a refusal."""
     if not all(np.all(np.isfinite(z)) for z in clouds):
         raise InputError(
-            expected=f"a process that stays finite up to t = {times[-1]:g}",
+            expected=f"a process that stays finite up to t = {last:g}",
             found="points that ran to infinity",
             hint="forecast nearer to the data; the drift is extrapolated where no point was ever seen",
         )
-    return [scaling.restore(z) for z in clouds]
+    return clouds
 
 
 def grown(
-    process: ItoProcess,
+    process: Any,
     scaling: Scaling,
     snapshots: Snapshots,
     times: np.ndarray,
@@ -113,6 +118,7 @@ def grown(
     first: Snapshot | None,
     seed: int,
     key: PRNGKeyArray,
+    push: Callable[..., list[np.ndarray]] = push_in_units,
 ) -> Snapshots:
     """Clouds at increasing `times`, grown from the snapshot that `start` names; `first` stands in for the first."""
     clouds, masses = [], []
@@ -122,7 +128,7 @@ def grown(
         source = first if first is not None and began == first.time else snapshots.at(began)
         points, weights = resampled(source.points, source.weights, n_samples, seed)
         begin_key = jax.random.fold_in(key, int(np.searchsorted(snapshots.times, began)))
-        clouds += push_in_units(process, scaling, Snapshot(began, points, weights), wanted, dt, key=begin_key)
+        clouds += push(process, scaling, Snapshot(began, points, weights), wanted, dt, key=begin_key)
         masses += [weights] * len(wanted)
     return Snapshots.from_arrays(clouds, times, masses, snapshots.names)
 

@@ -83,18 +83,6 @@ class ProcessFace(Face):
         thin = Snapshot(begin.time, points, weights)
         return step_doubling_error(process, thin, standard.times, dt, key=self._key(3))
 
-    def _warn_of_ending(self) -> None:
-        """Warn of a fit that did not end by itself, and of a step that is too long for what was fitted."""
-        if not self.outcome_.is_good:
-            warnings.warn(f"the fit {self.outcome_.value}", FitWarning, stacklevel=6)
-        if not self.dt_error_ <= TOLERANCE:
-            warnings.warn(
-                f"halving dt = {self.dt_:.3g} still moves a mean or sd by {self.dt_error_:.2g} sd (wanted at most "
-                f"{TOLERANCE}); give a shorter dt, e.g. {self.dt_ / 4:.2g}",
-                FitWarning,
-                stacklevel=6,
-            )
-
     def _key(self, purpose: int) -> PRNGKeyArray:
         return jax.random.fold_in(jax.random.key(self.seed_), purpose)
 
@@ -113,6 +101,19 @@ class ProcessFace(Face):
                 hint="one row a state",
             )
         return jnp.asarray(self.scaling_.standardise(np.atleast_2d(x)), dtype=float), x.ndim == 1
+
+
+def warn_of_ending(outcome: Outcome, dt: float, dt_error: float) -> None:
+    """Warn of a fit that did not end by itself, and of a step that is too long for what was fitted."""
+    if not outcome.is_good:
+        warnings.warn(f"the fit {outcome.value}", FitWarning, stacklevel=7)
+    if not dt_error <= TOLERANCE:
+        warnings.warn(
+            f"halving dt = {dt:.3g} still moves a mean or sd by {dt_error:.2g} sd (wanted at most {TOLERANCE}); give a "
+            f"shorter dt, e.g. {dt / 4:.2g}",
+            FitWarning,
+            stacklevel=7,
+        )
 
 
 @eqx.filter_jit

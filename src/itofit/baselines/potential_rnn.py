@@ -32,7 +32,7 @@ from itofit.process.diffusion import ConstantDiffusion
 from itofit.process.drift import AbstractDrift
 from itofit.process.ito import ItoProcess
 from itofit.process.noise import LEARN, first_noise
-from itofit.process_face import ProcessFace
+from itofit.process_face import ProcessFace, warn_of_ending
 from itofit.simulate.euler import euler_path, euler_push
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshots
@@ -176,7 +176,7 @@ class PotentialRNN(ProcessFace):
         self.history_, self.seconds_ = np.asarray(found.loss, dtype=np.float64), seconds
         self.n_iter_, self.outcome_ = int(np.sum(np.isfinite(self.history_))), _outcome(found)
         self.dt_error_ = self._step_error(self.standard_process_, self.scaling_.transform(snapshots), self.dt_)
-        self._warn_of_ending()
+        warn_of_ending(self.outcome_, self.dt_, self.dt_error_)
 
     def _values(self) -> dict[str, Any]:
         kept = ("seed", "dt", "dt_error", "seconds", "sigma", "rate", "pretrain_rate", "n_iter")

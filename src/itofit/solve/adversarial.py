@@ -110,10 +110,21 @@ def fit_members(
             fits |= dict(zip(rows, found, strict=True))
         return [fits[i] for i in range(len(members))]
     parts = [prepared(member, mesh, options) for member in members]
+    return play(parts, options, listeners=listeners, checkpoint=checkpoint)
+
+
+def play(
+    parts: Sequence[tuple[Game, Criterion, Run, PRNGKeyArray]],
+    options: AdversarialOptions,
+    *,
+    listeners: Sequence[Listener] = (),
+    checkpoint: Checkpoint | None = None,
+) -> list[Fit]:
+    """Play games of equal shape to their end, as one batch; each from where its run stands."""
     batch = Batch(*(stacked(part) for part in zip(*parts, strict=True)))
     if checkpoint is not None:
         batch = batch._replace(run=at_present_level(checkpoint.restore(batch.run), options))
-    reach = max(float(np.max(np.abs(x))) for member in members for x in member.training.clouds)
+    reach = max(float(jnp.max(jnp.abs(cloud.points))) for cloud in batch.game.clouds)
     return _train(batch, optimisers_for(options), _TOO_FAR * reach, listeners, checkpoint)
 
 
@@ -172,7 +183,7 @@ def first_run(
         n_done=jnp.zeros((), int),
         bar=value,
         active=jnp.ones((), bool),
-        residuals=jnp.full((options.n_iter, game.n_targets), jnp.nan, float),
+        residuals=jnp.full((options.n_iter, len(game.targets)), jnp.nan, float),
         criterion=jnp.full(n_evals, jnp.nan, float),
         slope=jnp.full(n_evals, jnp.nan, float),
     )

@@ -35,7 +35,7 @@ class NetworkAdversary(eqx.Module):
         def probe(k):
             return SpectralNetwork.create(n_dims, width=options.probe_width, depth=options.probe_depth, key=k)
 
-        probes = eqx.filter_vmap(probe)(jax.random.split(key, game.n_targets))
+        probes = eqx.filter_vmap(probe)(jax.random.split(key, len(game.targets)))
         return cls(probes, optimiser.init(eqx.filter(probes, eqx.is_inexact_array)))
 
     def answer(
@@ -77,13 +77,7 @@ class NetworkAdversary(eqx.Module):
 
     def slope(self, game: Game) -> Float[Array, ""]:
         """Largest |grad f| on the targets' points; at most 1 up to the power iteration's lag."""
-        probes = _normalised(self.probes)
-
-        def largest(i, cloud):
-            probe = jax.tree.map(lambda leaf: leaf[i], probes)
-            return jnp.max(jnp.linalg.norm(jax.vmap(jax.grad(probe))(cloud.points), axis=1))
-
-        return jnp.max(jnp.stack([largest(i, cloud) for i, cloud in enumerate(game.clouds[1:])]))
+        return largest_slope(_normalised(self.probes), game)
 
 
 class RidgeAdversary(eqx.Module):
@@ -138,6 +132,16 @@ class RidgeAdversary(eqx.Module):
         """Ridges are not bound in slope."""
         del game
         return jnp.full((), jnp.nan)
+
+
+def largest_slope(probes: AbstractProbe, game: Game) -> Float[Array, ""]:
+    """Largest |grad f| of stacked probes on their targets' points."""
+
+    def largest(i, cloud):
+        probe = jax.tree.map(lambda leaf: leaf[i], probes)
+        return jnp.max(jnp.linalg.norm(jax.vmap(jax.grad(probe))(cloud.points), axis=1))
+
+    return jnp.max(jnp.stack([largest(i, game.clouds[n]) for i, n in enumerate(game.targets)]))
 
 
 def _normalised(probes: SpectralNetwork):

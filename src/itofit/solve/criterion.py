@@ -6,6 +6,7 @@ the same footing.
                   reason for the drift to grow
 """
 
+import abc
 import math
 
 import equinox as eqx
@@ -29,14 +30,8 @@ _N_PROBES = 64
 _N_DRAWS = 4
 
 
-class HeldOutCriterion(eqx.Module):
-    """c(g), a function of the drift."""
-
-    clouds: tuple[Cloud, ...]
-    noise: tuple[Float[Array, "_ _ n_dims"], ...]
-    cosines: CosineProbe
-    diffusion: AbstractDiffusion
-    legs: tuple[Leg, ...] = eqx.field(static=True)
+class PlainCriterion(eqx.Module):
+    """A criterion that puts no price on what is learned."""
 
     @property
     def enough(self) -> float:
@@ -52,6 +47,20 @@ class HeldOutCriterion(eqx.Module):
         """What so many terms fewer may cost: here nothing."""
         return 0.0 * n
 
+    @abc.abstractmethod
+    def __call__(self, drift: AbstractDrift) -> Float[Array, ""]:
+        """The smaller the better."""
+
+
+class HeldOutCriterion(PlainCriterion):
+    """c(g), a function of the drift."""
+
+    clouds: tuple[Cloud, ...]
+    noise: tuple[Float[Array, "_ _ n_dims"], ...]
+    cosines: CosineProbe
+    diffusion: AbstractDiffusion
+    legs: tuple[Leg, ...] = eqx.field(static=True)
+
     @classmethod
     def on(
         cls,
@@ -65,9 +74,7 @@ class HeldOutCriterion(eqx.Module):
         """The criterion on these rows; `scale` is the sd of the data, in which the cosines have their lengths."""
         k_noise, k_probes = jax.random.split(key)
         clouds = device_clouds(snapshots)
-        cosines = random_cosines(_N_PROBES, snapshots.n_dims, key=k_probes)
-        cosines = eqx.tree_at(lambda c: c.omega, cosines, cosines.omega / jnp.asarray(scale, dtype=float))
-        return cls(clouds, leg_noise(legs, clouds, k_noise), cosines, diffusion, legs)
+        return cls(clouds, leg_noise(legs, clouds, k_noise), fixed_cosines(scale, k_probes), diffusion, legs)
 
     def __call__(self, drift: AbstractDrift) -> Float[Array, ""]:
         process = process_of(drift, self.diffusion)
@@ -85,6 +92,12 @@ class HeldOutCriterion(eqx.Module):
 
                 squares.append(jnp.mean(jax.lax.map(residual, self.cosines) ** 2))
         return jnp.sqrt(jnp.mean(jnp.stack(squares)))
+
+
+def fixed_cosines(scale: Float[np.ndarray, " n_dims"], key: PRNGKeyArray) -> CosineProbe:
+    """The cosines of a criterion, for data of these sds."""
+    cosines = random_cosines(_N_PROBES, len(scale), key=key)
+    return eqx.tree_at(lambda c: c.omega, cosines, cosines.omega / jnp.asarray(scale, dtype=float))
 
 
 class ChiSquared(eqx.Module):

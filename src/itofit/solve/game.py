@@ -85,9 +85,9 @@ class Game(eqx.Module):
         return cls(device_clouds(snapshots), diffusion, legs_between(mesh, options.anchor), weighted, options)
 
     @property
-    def n_targets(self) -> int:
-        """J, the number of observed times after the first, and of probes."""
-        return len(self.clouds) - 1
+    def targets(self) -> tuple[int, ...]:
+        """The snapshots that are held against a simulation, in the order of their probes."""
+        return tuple(n for _, n, _ in self._targets())
 
     @property
     def share(self) -> float:
@@ -173,7 +173,7 @@ class Game(eqx.Module):
         steps = jnp.asarray(leg.steps[:end], dtype=float)
         return PathRead.carried(process, path[: end + 1], steps, nodes.positions[i], noise)
 
-    def _targets(self):
+    def _targets(self) -> list[tuple[Leg, int, int]]:
         return [(leg, n, end) for leg in self.legs for n, end in leg.targets]
 
     def _dispersion(self, diffusion: AbstractDiffusion, nodes: Nodes):

@@ -12,11 +12,11 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from itofit.process.drift import AbstractDrift
 from itofit.solve.adversaries import NetworkAdversary, RidgeAdversary
-from itofit.solve.criterion import ChiSquared, HeldOutCriterion
+from itofit.solve.criterion import ChiSquared, PlainCriterion
 from itofit.solve.game import Game
 from itofit.solve.options import AdversarialOptions
 
-Criterion = HeldOutCriterion | ChiSquared
+Criterion = PlainCriterion | ChiSquared
 Adversary = NetworkAdversary | RidgeAdversary
 
 
