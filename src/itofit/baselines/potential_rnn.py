@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from itofit.errors import InputError
 from itofit.face import device_named, seed_of
@@ -44,6 +44,9 @@ from itofit.solve.outcome import Outcome
 from itofit.solve.run import stacked
 from itofit.solve.step_size import checked_step, first_step
 from itofit.weak.residual import Cloud
+
+# One key a member.
+Keys = Key[Array, " n_members"]
 
 MODES = ("stable", "faithful")
 ANCHORS = ("initial", "previous")
@@ -85,7 +88,7 @@ class PotentialRNN(ProcessFace):
 
     def __init__(
         self,
-        sigma: float | str = LEARN,
+        sigma: Any = LEARN,
         *,
         mode: str = "stable",
         n_ramps: int = 200,
@@ -226,7 +229,7 @@ def _outcome(found: "Found") -> Outcome:
         return Outcome.interrupted
     if not np.all(np.isfinite(loss)):
         return Outcome.non_finite
-    late, before = np.array_split(loss, 5)[-1], np.array_split(loss, 5)[-2]
+    before, late = np.array_split(loss[-2 * max(1, len(loss) // 5) :], 2)
     noise = (late.std() + before.std()) / np.sqrt(len(late))
     return Outcome.converged if before.mean() - late.mean() < max(_AT_REST * late.mean(), noise) else Outcome.budget
 
@@ -261,10 +264,10 @@ class Model(eqx.Module):
     """What is learned: the potential, and the noise where it is not told."""
 
     potential: RampPotential
-    log_sigma: Float[Array, ""]
+    log_sigma: Float[Array, "*members"]
 
     @property
-    def sigma(self) -> Float[Array, ""]:
+    def sigma(self) -> Float[Array, "*members"]:
         """The noise."""
         return jnp.exp(self.log_sigma)
 
@@ -332,22 +335,30 @@ class Problem(eqx.Module):
 
     def contrast(self, model: Model, key: PRNGKeyArray) -> Float[Array, ""]:
         """Minus the log likelihood of the last snapshot, up to its constant: contrastive divergence."""
-        last, here = self.clouds[-1], jax.lax.stop_gradient(model)
-        negatives = Cloud(self.pushed(here, key), last.weights)
+        k_rows, k_push = jax.random.split(key)
+        last, here = self._last(k_rows), jax.lax.stop_gradient(model)
+        negatives = Cloud(self.pushed(here, last, k_push), last.weights)
         return negatives.expect(model.log_density) - last.expect(model.log_density)
 
-    def pushed(self, model: Model, key: PRNGKeyArray) -> Float[Array, "n n_dims"]:
-        """The last snapshot's points, a while later under the model."""
+    def pushed(self, model: Model, last: Cloud, key: PRNGKeyArray) -> Float[Array, "n n_dims"]:
+        """Points of the last snapshot, a while later under the model."""
         step = self.span / _BURN_IN if self.plan.faithful else 2.0 * _PUSH / model.sigma**2
-        return euler_push(model.process(), self.clouds[-1].points, jnp.full(_BURN_IN, step), key)
+        return euler_push(model.process(), last.points, jnp.full(_BURN_IN, step), key)
 
     def misfit_at_rest(self, model: Model, key: PRNGKeyArray) -> Float[Array, ""]:
         """How far the model's own law is from the last snapshot."""
-        last, pushed = self.clouds[-1], self.pushed(model, key)
+        k_rows, k_push = jax.random.split(key)
+        last, seen = self._last(k_rows), self._last(jax.random.fold_in(k_rows, 1))
+        pushed = self.pushed(model, last, k_push)
         if self.plan.faithful:
-            return barycentric_loss(pushed, last, key)
-        thin = min(self.plan.batch_size, len(pushed))
-        return sinkhorn_divergence(pushed[:thin], last.points[:thin], *(_even(thin),) * 2)
+            return barycentric_loss(pushed, seen, key)
+        return sinkhorn_divergence(pushed, seen.points, last.weights, seen.weights)
+
+    def _last(self, key: PRNGKeyArray) -> Cloud:
+        """The last snapshot, or some of its points."""
+        if self.plan.faithful:
+            return self.clouds[-1]
+        return minibatch(self.clouds[-1], self.plan.batch_size, key, weighted=self.weighted[-1])
 
     def mixed(self, model: Model, key: PRNGKeyArray) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """(1 - tau) transport - tau log likelihood, and the transport alone."""
@@ -385,8 +396,9 @@ def barycentric_loss(x: Float[Array, "n n_dims"], target: Cloud, key: PRNGKeyArr
 
     start = (jnp.zeros((), int), jnp.asarray(_SHARPNESS), planned(_SHARPNESS))
     plan = jax.lax.while_loop(failing, halved, start)[2]
-    error = jax.lax.stop_gradient(plan @ y - x)
-    value = jnp.where(jnp.all(jnp.isfinite(plan)), jnp.sum(error**2), jnp.inf)
+    found = jnp.all(jnp.isfinite(plan))
+    error = jnp.where(found, jax.lax.stop_gradient(plan @ y - x), 0.0)
+    value = jnp.where(found, jnp.sum(error**2), jnp.inf)
     along = jnp.sum(error * x)
     return value - (along - jax.lax.stop_gradient(along))
 
@@ -402,9 +414,9 @@ class Found(eqx.Module):
     """The end of a fit."""
 
     model: Model
-    pretrain_rate: Float[Array, ""]
-    rate: Float[Array, ""]
-    loss: Float[Array, " n_iter"]
+    pretrain_rate: Float[Array, "*members"]
+    rate: Float[Array, "*members"]
+    loss: Float[Array, "*members n_iter"]
     finished: bool = eqx.field(static=True)
 
 
@@ -416,7 +428,7 @@ class _Training:
         self.began, self.done = time.perf_counter(), 0
         self.total = plan.n_pretrain + plan.n_short + plan.n_iter
 
-    def run(self, models: Model, keys: PRNGKeyArray) -> Found:
+    def run(self, models: Model, keys: Keys) -> Found:
         """Pre-train, climb the ladder, run long; Ctrl-C keeps what there is."""
         plan, nan = self.plan, jnp.full(keys.shape[0], jnp.nan)
         found = Found(models, nan, nan, jnp.full((keys.shape[0], plan.n_iter), jnp.nan), finished=False)
@@ -442,7 +454,7 @@ class _Training:
             return found
         return Found(found.model, found.pretrain_rate, found.rate, found.loss, finished=True)
 
-    def _descend(self, models: Model, what: str, rates: Any, keys: PRNGKeyArray, n: int) -> tuple[Lane, Array]:
+    def _descend(self, models: Model, what: str, rates: Any, keys: Keys, n: int) -> tuple[Lane, Array]:
         """`n` iterations on every rung of a ladder for every member; the lanes and their losses."""
         n_members = keys.shape[0]
         rates = jnp.broadcast_to(jnp.asarray(rates, dtype=float), (n_members, np.shape(rates)[-1]))
@@ -450,11 +462,11 @@ class _Training:
         lanes = jax.tree.map(lambda a: jnp.repeat(a[:, None], rates.shape[1], axis=1), Lane(models, memory))
         losses = []
         for begin in range(0, n, _BLOCK):
-            block = min(_BLOCK, n - begin)
-            lanes, loss = _advance(self.problems, lanes, rates, keys, jnp.asarray(begin), block, n, what)
-            losses.append(loss)
-            self.done += block
-            self._report(float(jnp.nanmedian(loss[..., -1])))
+            end = min(begin + _BLOCK, n)
+            lanes, loss = _advance(self.problems, lanes, rates, keys, jnp.asarray([begin, end, n]), what)
+            losses.append(loss[..., : end - begin])
+            self.done += end - begin
+            self._report(float(jnp.nanmedian(losses[-1][..., -1])))
         return lanes, jnp.concatenate(losses, axis=-1)
 
     def _report(self, loss: float) -> None:
@@ -463,14 +475,17 @@ class _Training:
 
 
 @eqx.filter_jit
-def _advance(problems: Problem, lanes: Lane, rates: Array, keys: PRNGKeyArray, begin: Array, block: int, n: int, what):
-    """A block of iterations of every member and rung."""
+def _advance(problems: Problem, lanes: Lane, rates: Array, keys: Keys, when: Int[Array, " 3"], what: str):
+    """The iterations from one to another, of so many in all, of every member and rung; and their losses."""
+    begin, end, n = when
 
     def one(problem: Problem, lane: Lane, rate: Array, key: PRNGKeyArray):
-        def body(lane, i):
-            return _iterate(problem, lane, rate, jax.random.fold_in(key, i), i / n, what)
+        def body(i, carry):
+            lane, losses = carry
+            lane, loss = _iterate(problem, lane, rate, jax.random.fold_in(key, i), i / n, what)
+            return lane, losses.at[i - begin].set(loss)
 
-        return jax.lax.scan(body, lane, begin + jnp.arange(block))
+        return jax.lax.fori_loop(begin, end, body, (lane, jnp.zeros(_BLOCK)))
 
     def member(problem, lanes, rates, key):
         return _over(lambda some: one(problem, some[0], some[1], key), (lanes, rates))
@@ -520,7 +535,7 @@ def _step(plan: Plan, slope: Any, memory: Any, rate: Array) -> tuple[Any, Any]:
 
 
 @eqx.filter_jit
-def _scores(problems: Problem, models: Model, keys: PRNGKeyArray, what: str) -> Float[Array, "n_members n_rungs"]:
+def _scores(problems: Problem, models: Model, keys: Keys, what: str) -> Float[Array, "n_members n_rungs"]:
     """Every rung on the same points and noise; more of them than an iteration takes."""
 
     def one(problem, model, key):
@@ -559,6 +574,3 @@ def _fallback(scores: Array) -> Array:
 def _unseen(progress: Progress) -> None:
     del progress
 
-
-def _even(n: int) -> Array:
-    return jnp.full(n, 1.0 / n)

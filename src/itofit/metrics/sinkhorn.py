@@ -83,10 +83,8 @@ def sinkhorn_divergence(
     blur: float = 0.01,
     n_alternations: int = 40,
 ) -> Float[Array, ""]:
-    """S(x, y), with eps this share of the mean cost between the two clouds."""
+    """S(x, y), with eps this share of the mean cost between the two clouds; the gradient is that in x."""
     eps = jax.lax.stop_gradient(blur * (a @ squared_distances(x, y) @ b))
-    return (
-        transport_cost(x, y, a, b, eps, n_alternations)
-        - 0.5 * transport_cost(x, x, a, a, eps, n_alternations)
-        - 0.5 * transport_cost(y, y, b, b, eps, n_alternations)
-    )
+    seen = jax.lax.stop_gradient(transport_cost(y, y, b, b, eps, n_alternations))
+    cross, own = (transport_cost(x, other, a, w, eps, n_alternations) for other, w in ((y, b), (x, a)))
+    return cross - 0.5 * own - 0.5 * seen
