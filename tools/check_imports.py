@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOMS = [
     "errors", "arrays", "snapshots", "process", "simulate", "weak", "solve", "forecast", "metrics", "trust", "face",
-    "baselines", "estimator", "plot", "cli",
+    "process_face", "baselines", "estimator", "plot", "cli",
 ]  # fmt: skip
 # Left of `plot` nothing but these may be imported at the top of a file.
 CORE = {"jax", "equinox", "optax", "jaxtyping", "numpy", "scipy", "sklearn", "itofit"} | set(sys.stdlib_module_names)

@@ -1,7 +1,8 @@
 """The estimator face: fit, predict, forecast, scorecard, score, save, load. It holds no mathematics.
 
 A method gives four things: how it fits, how it carries a cloud forward, and which values and arrays it must
-keep to do so after loading.
+keep to do so after loading. Fitting sets `outcome_`, `seed_` and `seconds_` besides; a `remark` is what must be said
+wherever its name is shown.
 """
 
 import abc
@@ -25,6 +26,7 @@ from itofit.metrics.transport import sliced_W1
 from itofit.metrics.trivial import midpoint_at, persistence_at
 from itofit.simulate.systems import KnownSystem
 from itofit.snapshots.clouds import Snapshot, Snapshots
+from itofit.solve.outcome import Outcome
 
 FORMAT = 2
 MODEL_FILE = "model.npz"
@@ -35,6 +37,11 @@ class Face(BaseEstimator, abc.ABC):
 
     method: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
+    remark: ClassVar[str] = ""
+
+    outcome_: Outcome
+    seed_: int
+    seconds_: float
 
     @abc.abstractmethod
     def _learn(self, snapshots: Snapshots, **how: Any) -> None:

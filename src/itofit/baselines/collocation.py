@@ -27,6 +27,7 @@ from itofit.process.monomials import Monomials
 from itofit.process_face import ProcessFace
 from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.snapshots.scaling import Scaling
+from itofit.solve.outcome import Outcome
 from itofit.solve.step_size import TOLERANCE, checked_step, first_step
 
 RULES = ("trapezoid", "simpson")
@@ -93,6 +94,7 @@ class Collocation(ProcessFace):
         scaling, dictionary = Scaling.fit(snapshots), Monomials.up_to(snapshots.n_dims, self.degree)
         self.coefficients_, self.sigma_ = self._solve(snapshots, scaling, dictionary, seed)
         self.scaling_, self.dictionary_, self.seed_, self.dt_ = scaling, dictionary, seed, dt
+        self.outcome_ = Outcome.converged if np.all(np.isfinite(self.coefficients_)) else Outcome.non_finite
         self.standard_process_ = self._standard_process()
         self._settle_step(scaling.transform(snapshots))
         self.seconds_ = time.perf_counter() - began
@@ -173,7 +175,13 @@ class Collocation(ProcessFace):
             raise InputError(expected="threshold from 0 on", found=f"{self.threshold!r}", hint="0.0 keeps every term")
 
     def _values(self) -> dict[str, Any]:
-        return {"seed": self.seed_, "dt": self.dt_, "dt_error": self.dt_error_, "seconds": self.seconds_}
+        return {
+            "seed": self.seed_,
+            "dt": self.dt_,
+            "dt_error": self.dt_error_,
+            "seconds": self.seconds_,
+            "outcome": self.outcome_.name,
+        }
 
     def _arrays(self) -> dict[str, np.ndarray]:
         scaling = {"scaling.mean": self.scaling_.mean, "scaling.sd": self.scaling_.sd}
@@ -182,6 +190,7 @@ class Collocation(ProcessFace):
     def _restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         for name in ("seed", "dt", "dt_error", "seconds"):
             setattr(self, f"{name}_", values[name])
+        self.outcome_ = Outcome[values.get("outcome", "converged")]  # runs of before had none
         self.scaling_ = Scaling(arrays["scaling.mean"], arrays["scaling.sd"])
         self.dictionary_ = Monomials.up_to(self.snapshots_.n_dims, self.degree)
         self.coefficients_, self.sigma_ = arrays["coefficients"], arrays["sigma"]

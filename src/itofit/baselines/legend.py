@@ -39,7 +39,7 @@ from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.snapshots.scaling import Scaling
 from itofit.snapshots.split import split_rows
 from itofit.solve.adversarial import first_run, play
-from itofit.solve.adversaries import NetworkAdversary, largest_slope
+from itofit.solve.adversaries import AbstractAdversary, NetworkAdversary, largest_slope
 from itofit.solve.checkpoint import fill_tree, named_arrays
 from itofit.solve.criterion import PlainCriterion, fixed_cosines
 from itofit.solve.game import Draw, Game, Leg, Nodes, Paths
@@ -78,6 +78,7 @@ class Legend(Face):
     """
 
     method = "legend"
+    remark = "re-implementation from the published description"
 
     def __init__(
         self,
@@ -189,13 +190,14 @@ class Legend(Face):
         return CodedDrift(NoisyDrift(drift, noise), code), noise
 
     def _settle(self, snapshots: Snapshots, fit: Fit, seconds: float) -> None:
-        self.model_: Any = fit.process
+        assert isinstance(fit.process, HiddenProcess)
+        self.model_ = fit.process
         self.outcome_, self.history_ = fit.outcome, fit.history
         self.n_iter_, self.seconds_ = fit.n_iter, seconds
         standard = self.scaling_.transform(snapshots)
         begin, key = standard.at(float(standard.times[0])), self._key(3)
         hidden = Snapshot(begin.time, np.asarray(self.model_.begun(jnp.asarray(begin.points), key)), begin.weights)
-        self.dt_error_ = step_doubling_error(self.model_.process, hidden, standard.times, self.dt_, key=key)
+        self.dt_error_ = step_doubling_error(self.model_, hidden, standard.times, self.dt_, key=key)
         warn_of_ending(self.outcome_, self.dt_, self.dt_error_)
 
     def _carry(self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None) -> Snapshots:
@@ -287,16 +289,16 @@ class CodedDrift(AbstractDrift):
         return eqx.tree_at(lambda g: g.drift, even, self.drift.pace())
 
 
-class HiddenProcess(eqx.Module):
+class HiddenProcess(ItoProcess):
     """The hidden process with the way in and out."""
 
-    process: ItoProcess
     code: Code | None
 
     @classmethod
     def of(cls, drift: CodedDrift, diffusion: AbstractDiffusion) -> "HiddenProcess":
         """With this noise where the drift brings none of its own."""
-        return cls(process_of(drift.drift, diffusion), drift.code)
+        process = process_of(drift.drift, diffusion)
+        return cls(process.drift, process.diffusion, drift.code)
 
     @property
     def n_more(self) -> int:
@@ -323,7 +325,7 @@ def push_hidden(
     k_code, k_push = jax.random.split(key)
     z = jnp.asarray(scaling.standardise(start.points), dtype=float)
     hidden = Snapshot(start.time, np.asarray(model.begun(z, k_code), dtype=np.float64), start.weights)
-    clouds = finite(push_forward(model.process, hidden, times, dt, key=k_push), times[-1])
+    clouds = finite(push_forward(model, hidden, times, dt, key=k_push), times[-1])
     seen = [np.asarray(model.decoded(jnp.asarray(h, dtype=float)), dtype=np.float64) for h in clouds]
     return [start.points if t == start.time else scaling.restore(z) for t, z in zip(times, seen, strict=True)]
 
@@ -347,7 +349,7 @@ class HiddenGame(Game):
         plain = Game.between(snapshots, diffusion, mesh, options)
         return cls(plain.clouds, diffusion, plain.legs, plain.weighted, options, n_hidden)
 
-    def process(self, drift: AbstractDrift) -> Any:
+    def process(self, drift: AbstractDrift) -> HiddenProcess:
         """The hidden process and its code."""
         assert isinstance(drift, CodedDrift)
         return HiddenProcess.of(drift, self.diffusion)
@@ -369,8 +371,8 @@ class HiddenGame(Game):
         model, (leg,), (noise,) = self.process(drift), self.legs, draw.noise
         zeta = draw.zeta if isinstance(draw, CodedDraw) else jnp.zeros((noise.shape[1], 0))
         hidden = model.encoded(draw.clouds[0].points, zeta)
-        path = euler_path(model.process, hidden, jnp.asarray(leg.steps, dtype=float), noise)
-        return tuple(model.decoded(path[end]) for _, _, end in self._targets())
+        path = euler_path(model, hidden, jnp.asarray(leg.steps, dtype=float), noise)
+        return (jnp.stack([model.decoded(path[end]) for _, _, end in self._targets()]),)
 
     def residuals(
         self, probes: AbstractProbe, drift: AbstractDrift, draw: Draw, paths: Paths, nodes: Nodes
@@ -378,7 +380,7 @@ class HiddenGame(Game):
         """E f_n(X_n) - E f_n(k(h_n)) for every target."""
         del drift, nodes
         start, values = draw.clouds[0], []
-        for i, (n, seen) in enumerate(zip(self.targets, paths, strict=True)):
+        for i, (n, seen) in enumerate(zip(self.targets, paths[0], strict=True)):
             probe = jax.tree.map(lambda leaf, i=i: leaf[i], probes)
             values.append(direct_residual(probe, draw.clouds[n], Cloud(seen, start.weights)))
         return jnp.stack(values)
@@ -389,7 +391,7 @@ class HiddenGame(Game):
         return later if self.n_hidden == self.clouds[0].points.shape[-1] else [(later[0][0], 0, 0), *later]
 
 
-class PenaltyAdversary(eqx.Module):
+class PenaltyAdversary(AbstractAdversary):
     """Plain networks that climb E f(X_n) - E f(k(h_n)) - 10 E (|grad f| - 1)^2, the last between the two clouds."""
 
     probes: NetworkProbe
@@ -435,7 +437,7 @@ class PenaltyAdversary(eqx.Module):
     def _excess(self, probes, game: Game, draw: Draw, paths: Paths, key: PRNGKeyArray) -> Float[Array, " n_targets"]:
         """E (|grad f| - 1)^2 at random points between pairs of the two clouds."""
         found = []
-        for i, (n, seen) in enumerate(zip(game.targets, paths, strict=True)):
+        for i, (n, seen) in enumerate(zip(game.targets, paths[0], strict=True)):
             probe = jax.tree.map(lambda leaf, i=i: leaf[i], probes)
             size = min(len(seen), len(draw.clouds[n].points))
             u = jax.random.uniform(jax.random.fold_in(key, n), (size, 1))
@@ -457,8 +459,8 @@ class SeenCriterion(PlainCriterion):
     cosines: CosineProbe
 
     def __call__(self, drift: AbstractDrift) -> Float[Array, ""]:
-        paths, squares = self.game.simulate(drift, self.fixed), []
-        for n, seen in zip(self.game.targets, paths, strict=True):
+        (path,), squares = self.game.simulate(drift, self.fixed), []
+        for n, seen in zip(self.game.targets, path, strict=True):
             target, simulated = self.fixed.clouds[n], Cloud(seen, self.fixed.clouds[0].weights)
             residuals = jax.lax.map(lambda f, t=target, s=simulated: direct_residual(f, t, s), self.cosines)
             squares.append(jnp.mean(residuals**2))

@@ -85,6 +85,7 @@ class PotentialRNN(ProcessFace):
     """
 
     method = "potential-rnn"
+    remark = "the drift is a gradient: a flow that turns is out of its reach"
 
     def __init__(
         self,
@@ -573,4 +574,3 @@ def _fallback(scores: Array) -> Array:
 
 def _unseen(progress: Progress) -> None:
     del progress
-

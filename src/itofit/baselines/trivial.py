@@ -8,6 +8,7 @@ import numpy as np
 from itofit.face import Face, seed_of
 from itofit.forecast import resampled
 from itofit.snapshots.clouds import Snapshot, Snapshots
+from itofit.solve.outcome import Outcome
 
 
 class TrivialRow(Face):
@@ -22,7 +23,7 @@ class TrivialRow(Face):
 
     def _learn(self, snapshots: Snapshots, **how: Any) -> None:
         del snapshots, how
-        self.seed_ = seed_of(self.random_state)
+        self.seed_, self.outcome_, self.seconds_ = seed_of(self.random_state), Outcome.converged, 0.0
 
     def _carry(self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None) -> Snapshots:
         del start, first
@@ -38,4 +39,4 @@ class TrivialRow(Face):
 
     def _restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         del arrays
-        self.seed_ = values["seed"]
+        self.seed_, self.outcome_, self.seconds_ = values["seed"], Outcome.converged, 0.0

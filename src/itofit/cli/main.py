@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 import jax
 import typer
 
-from itofit.baselines import Collocation, Midpoint, Persistence
+from itofit.baselines import Collocation, Legend, Midpoint, Persistence, PotentialRNN
 from itofit.cli.demo import run_demo
 from itofit.errors import FitWarning, InputError
 from itofit.estimator import FokkerPlanckProcess
@@ -28,7 +28,7 @@ app = typer.Typer(
 
 METHODS: dict[str, type[Face]] = {
     name: face
-    for face in (FokkerPlanckProcess, Collocation, Persistence, Midpoint)
+    for face in (FokkerPlanckProcess, PotentialRNN, Legend, Collocation, Persistence, Midpoint)
     for name in (face.method, *face.aliases)
 }
 
@@ -67,28 +67,25 @@ def fit(
     if method not in ("auto", *METHODS):
         raise InputError(expected=f"--method to be auto or one of {', '.join(METHODS)}", found=method, hint="auto")
     noise, step = _noise(sigma), dt if dt == "auto" else _numbers(dt, "--dt")
+    choices = {
+        "sigma": noise,
+        "dt": step,
+        "preset": preset,
+        "anchor": anchor,
+        "gradient": gradient,
+        "discrepancy": discrepancy,
+        "n_iter": n_iter,
+        "n_members": members,
+        "warm_start": warm_start,
+        "device": device,
+        "random_state": seed,
+    }
     if method != "auto" and METHODS[method] is not FokkerPlanckProcess:
-        given = {"random_state": seed, "sigma": noise, "dt": step}
-        other = METHODS[method]()
-        other.set_params(**{name: value for name, value in given.items() if name in other.get_params()}).fit(snapshots)
+        other = _of_method(METHODS[method], choices, resume).fit(snapshots)
         other.save(out, overwrite=overwrite)
-        _say(f"saved {out}")
+        _say(f"{_short_summary(other)}\nsaved {out}")
         return
-    model = FokkerPlanckProcess(
-        noise,
-        dt=step,
-        solver=method,
-        preset=preset,
-        anchor=anchor,
-        gradient=gradient,
-        discrepancy=discrepancy,
-        n_iter=n_iter,
-        n_members=members,
-        warm_start=warm_start,
-        device=device,
-        random_state=seed,
-        verbose=True,
-    )
+    model = FokkerPlanckProcess(**choices, solver=method, verbose=True)
     _say(f"device {device_named(device)} ({jax.devices()[0].device_kind})")
     model.fit(snapshots, checkpoint=out, resume=resume)
     model.save(out, overwrite=overwrite or resume)
@@ -138,8 +135,11 @@ def info(run: RunFolder, as_json: Annotated[bool, typer.Option("--json", help="P
             json.dumps({**about, "times": model.snapshots_.times.tolist(), "counts": model.snapshots_.counts}, indent=1)
         )
         return
-    typer.echo(f"{about['method']} on {model.snapshots_}")
-    if isinstance(model, FokkerPlanckProcess):
+    remark = f" ({model.remark})" if model.remark else ""
+    typer.echo(f"{about['method']}{remark} on {model.snapshots_}")
+    if not isinstance(model, FokkerPlanckProcess):
+        typer.echo(_short_summary(model))
+    else:
         typer.echo(_summary(model))
         said = model.reliability()
         if said:
@@ -236,6 +236,38 @@ def _summary(model: FokkerPlanckProcess) -> str:
         f"{model.n_iter_} iterations in {model.seconds_:.0f} s on {model.device_}, seed {model.seed_}; "
         f"dt {model.dt_:.4g}, halving it moves a mean or sd by {model.dt_error_:.2g} sd"
     )
+
+
+def _of_method(kind: type[Face], choices: dict[str, Any], resume: bool) -> Face:
+    """One of the other methods; a choice it does not know is refused, not passed over."""
+    model = kind()
+    known = model.get_params()
+    usual = {
+        "sigma": LEARN,
+        "dt": "auto",
+        "preset": "default",
+        "device": "auto",
+        "random_state": choices["random_state"],
+    }
+    asked = {name: value for name, value in choices.items() if value != usual.get(name)}
+    unknown = [_FLAGS.get(name, "--" + name.replace("_", "-")) for name in asked if name not in known]
+    unknown += ["--resume"] if resume else []
+    if unknown:
+        raise InputError(
+            expected=f"options that {kind.method} knows",
+            found=", ".join(unknown),
+            hint="leave them out for this method",
+        )
+    given = {"random_state": choices["random_state"], "verbose": True} | asked
+    return model.set_params(**{name: value for name, value in given.items() if name in known})
+
+
+_FLAGS = {"n_members": "--members"}
+
+
+def _short_summary(model: Face) -> str:
+    """How a fit of one of the other methods ended."""
+    return f"{model.outcome_.value}\n{model.seconds_:.1f} s, seed {model.seed_}"
 
 
 def _noise(text: str) -> Any:

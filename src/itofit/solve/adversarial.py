@@ -23,7 +23,7 @@ from itofit.process.noise import LearnedDiffusion, NoisyDrift
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshots
 from itofit.snapshots.scaling import Scaling
-from itofit.solve.adversaries import NetworkAdversary, RidgeAdversary
+from itofit.solve.adversaries import AbstractAdversary, NetworkAdversary, RidgeAdversary
 from itofit.solve.checkpoint import Checkpoint
 from itofit.solve.criterion import ChiSquared, HeldOutCriterion
 from itofit.solve.dictionaries import box_of
@@ -33,7 +33,6 @@ from itofit.solve.listeners import Listener, Progress
 from itofit.solve.options import AdversarialOptions
 from itofit.solve.outcome import Fit, History, Outcome
 from itofit.solve.run import (
-    Adversary,
     Batch,
     Criterion,
     Optimisers,
@@ -169,7 +168,7 @@ def fresh_drift(training: Snapshots, span: float, options: AdversarialOptions, *
 
 
 def first_run(
-    game: Game, drift: AbstractDrift, adversary: Adversary, optimisers: Optimisers, criterion: Criterion
+    game: Game, drift: AbstractDrift, adversary: AbstractAdversary, optimisers: Optimisers, criterion: Criterion
 ) -> Run:
     """A run before its first iteration."""
     options = game.options

@@ -4,6 +4,9 @@
 - `RidgeAdversary`: a fresh random family each time, of which it takes the best member exactly; it keeps no memory.
 """
 
+import abc
+from typing import Self
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -21,7 +24,27 @@ from itofit.weak.ridge_probes import RidgeFamily, bowl_directions, n_cosines_for
 Values = Float[Array, " n_targets"]
 
 
-class NetworkAdversary(eqx.Module):
+class AbstractAdversary(eqx.Module):
+    """What answers a drift."""
+
+    @abc.abstractmethod
+    def answer(
+        self,
+        game: Game,
+        optimiser: optax.GradientTransformation,
+        drift: AbstractDrift,
+        draw: Draw,
+        paths: Paths,
+        key: PRNGKeyArray,
+    ) -> tuple[Self, AbstractProbe, Values]:
+        """What it has become, one probe a target, and its values."""
+
+    @abc.abstractmethod
+    def slope(self, game: Game) -> Float[Array, ""]:
+        """Largest |grad f| on the targets' points."""
+
+
+class NetworkAdversary(AbstractAdversary):
     """One spectral-norm network for every target, and its optimiser's memory."""
 
     probes: SpectralNetwork
@@ -80,7 +103,7 @@ class NetworkAdversary(eqx.Module):
         return largest_slope(_normalised(self.probes), game)
 
 
-class RidgeAdversary(eqx.Module):
+class RidgeAdversary(AbstractAdversary):
     """Where the families of the targets stand, and how many cosines each has."""
 
     centres: Float[Array, "n_targets n_dims"]

@@ -11,13 +11,12 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from itofit.process.drift import AbstractDrift
-from itofit.solve.adversaries import NetworkAdversary, RidgeAdversary
+from itofit.solve.adversaries import AbstractAdversary
 from itofit.solve.criterion import ChiSquared, PlainCriterion
 from itofit.solve.game import Game
 from itofit.solve.options import AdversarialOptions
 
 Criterion = PlainCriterion | ChiSquared
-Adversary = NetworkAdversary | RidgeAdversary
 
 
 class Players(eqx.Module):
@@ -25,7 +24,7 @@ class Players(eqx.Module):
 
     drift: AbstractDrift
     average: AbstractDrift
-    adversary: Adversary
+    adversary: AbstractAdversary
     memory: optax.OptState
 
 

@@ -1,0 +1,167 @@
+"""One battery of laws for every method that shows the estimator face.
+
+The data are what users have: unequal counts, irregular times, weights. Fits are tiny; what they learn is tested with
+each method.
+"""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from itofit import (
+    Collocation,
+    FitWarning,
+    FokkerPlanckProcess,
+    Legend,
+    Midpoint,
+    Outcome,
+    Persistence,
+    PotentialRNN,
+    Snapshots,
+)
+from itofit.cli.main import METHODS, load_run
+
+pytestmark = pytest.mark.filterwarnings("ignore::itofit.errors.FitWarning")
+
+COUNTS, TIMES = (40, 31, 53), [0.0, 0.3, 1.0]
+GAME = {"n_iter": 4, "batch_size": 16, "dt": 0.1}
+MAKE = {
+    "moments": lambda seed: FokkerPlanckProcess(solver="moments", n_iter=6, dt=0.1, random_state=seed),
+    "adversarial": lambda seed: FokkerPlanckProcess(
+        solver="adversarial", options={"drift_form": "skip", "eval_every": 4}, **GAME, random_state=seed
+    ),
+    "potential-rnn": lambda seed: PotentialRNN(n_ramps=8, n_pretrain=3, n_short=2, **GAME, random_state=seed),
+    "legend": lambda seed: Legend(**GAME, random_state=seed),
+    "collocation": lambda seed: Collocation(0.5, degree=1, dt=0.1, random_state=seed),
+    "persistence": lambda seed: Persistence(random_state=seed),
+    "midpoint": lambda seed: Midpoint(random_state=seed),
+}
+
+
+def observed(weighted=True):
+    rng = np.random.default_rng(0)
+    clouds = [rng.normal(size=(n, 2)) * (1.0 - 0.3 * t) + [t, -t] for n, t in zip(COUNTS, TIMES, strict=True)]
+    weights = [rng.uniform(0.5, 1.0, size=n) for n in COUNTS] if weighted else None
+    return Snapshots.from_arrays(clouds, TIMES, weights, ["a", "b"])
+
+
+@pytest.fixture(scope="module", params=list(MAKE))
+def fitted(request):
+    with warnings.catch_warnings(action="ignore", category=FitWarning):
+        return request.param, MAKE[request.param](3).fit(observed())
+
+
+def assert_same(found, wanted, **how):
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a.points, b.points, **how)
+        np.testing.assert_allclose(a.weights, b.weights)
+
+
+def test_the_battery_has_every_method_of_the_command_line():
+    assert set(MAKE) == set(METHODS)
+
+
+def test_it_says_how_it_ended(fitted):
+    _, model = fitted
+    assert isinstance(model.outcome_, Outcome)
+    assert model.outcome_.is_good
+    assert model.seconds_ >= 0.0
+    assert model.seed_ == 3
+
+
+def test_a_forecast_is_snapshots_at_the_times_asked(fitted):
+    _, model = fitted
+    found = model.forecast([0.7, 0.2])
+    assert found.times.tolist() == [0.2, 0.7]
+    assert found.names == ("a", "b")
+    assert all(np.all(np.isfinite(cloud)) for cloud in found.clouds)
+    assert model.predict(0.7, n_samples=17).shape == (17, 2)
+    assert model.forecast([0.7], start="previous").times.tolist() == [0.7]
+
+
+def test_the_first_snapshot_is_forecast_as_it_was(fitted):
+    """Row by row, whatever order they came in."""
+    _, model = fitted
+    found, seen = model.forecast([0.0]).clouds[0], model.snapshots_.clouds[0]
+    np.testing.assert_allclose(found[found[:, 0].argsort()], seen[seen[:, 0].argsort()], rtol=1e-6, atol=1e-6)
+
+
+def test_the_same_seed_gives_the_same_model(fitted):
+    name, model = fitted
+    again = MAKE[name](3).fit(observed())
+    assert_same(again.forecast([0.7]), model.forecast([0.7]), rtol=1e-6, atol=1e-9)
+
+
+def test_a_saved_model_forecasts_the_same(fitted, tmp_path):
+    name, model = fitted
+    model.save(tmp_path / "run")
+    loaded = load_run(tmp_path / "run")
+    assert type(loaded) is type(model)
+    assert loaded.outcome_ is model.outcome_
+    assert loaded.get_params() == model.get_params()
+    assert_same(loaded.forecast([0.2, 0.7]), model.forecast([0.2, 0.7]), rtol=1e-5, atol=1e-6)
+    with np.load(tmp_path / "run" / "model.npz") as file:
+        assert json.loads(str(file["about"]))["method"] == name
+
+
+def test_it_is_scored_beside_a_floor(fitted):
+    _, model = fitted
+    rng = np.random.default_rng(9)
+    card = model.scorecard(Snapshots.from_arrays([rng.normal(size=(30, 2))], [0.7]))
+    assert {s.metric for s in card.scores} == {"W1", "sliced_W1", "coordinate_W1"}
+    assert all(np.isfinite([s.value, s.floor]).all() for s in card.scores)
+    assert np.isfinite(model.score(observed()))
+
+
+def test_nothing_works_before_fit(fitted):
+    name, _ = fitted
+    with pytest.raises(NotFittedError, match="call fit"):
+        MAKE[name](0).predict(1.0)
+
+
+def test_scikit_learn_can_clone(fitted):
+    _, model = fitted
+    fresh = clone(model)
+    assert fresh.get_params() == model.get_params()
+    assert not hasattr(fresh, "snapshots_")
+
+
+def test_bad_input_is_refused_with_the_same_words(fitted, refused):
+    name, model = fitted
+    X, t, _ = observed().to_rows()
+    with refused("X alone"):
+        MAKE[name](0).fit(X)
+    with refused("at least 2 snapshots"):
+        MAKE[name](0).fit(X[t == 0.0], t[t == 0.0])
+    with refused("t0 = 0"):
+        model.forecast([-0.5])
+    with refused("finite times"):
+        model.forecast([np.nan])
+    with refused("random_state"):
+        MAKE[name](-1).fit(observed())
+    with refused("2 coordinates", "found 3"):
+        model.score(Snapshots.from_arrays([np.random.default_rng(0).normal(size=(9, 3))], [0.7]))
+
+
+def test_a_coordinate_that_does_not_vary_is_refused(fitted, refused):
+    name, _ = fitted
+    flat = observed().with_clouds([np.column_stack([x[:, 0], np.full(len(x), 2.0)]) for x in observed().clouds])
+    if name in ("persistence", "midpoint"):
+        assert MAKE[name](0).fit(flat).outcome_.is_good  # nothing is divided by an sd
+        return
+    with refused("zero variance in b", "drop that coordinate"):
+        MAKE[name](0).fit(flat)
+
+
+def test_steps_that_cannot_be_are_refused(fitted, refused):
+    name, _ = fitted
+    model = MAKE[name](0)
+    if "dt" not in model.get_params():
+        return
+    for dt in (-0.1, 5.0, "fast"):
+        with refused("dt above 0"):
+            clone(model).set_params(dt=dt).fit(observed())
