@@ -45,7 +45,7 @@ class Plan:
     systems: Sequence[str]
     dims: Sequence[int]
     methods: Sequence[str]
-    seeds: int
+    seeds: Sequence[int]
     preset: str = "default"
     reading: str = "B"
     metrics: tuple[str, ...] = METRICS
@@ -62,7 +62,7 @@ def run(plan: Plan, records: list[Record], path: Path | None) -> tuple[list[Reco
     for name, dim in product(plan.systems, plan.dims):
         system = known_system(name, dim)
         steps = [step_of(t, system) for t in test_times(system, plan.reading)]
-        cases = [Case(system, plan.reading, seed, plan.sizes, plan.metrics) for seed in range(plan.seeds)]
+        cases = [Case(system, plan.reading, seed, plan.sizes, plan.metrics) for seed in plan.seeds]
         for method in plan.methods:
             fits = [(Fit(name, dim, method, plan.preset, plan.reading, case.seed), case) for case in cases]
             missing = [pair for pair in fits if not is_complete(records, pair[0], steps, plan.metrics)]
@@ -138,7 +138,7 @@ def _records(fit: Fit, case: Case, made: Made) -> list[Record]:
             "floor": score.floor.mean,
             "floor_sd": score.floor.sd,
             "excess": None if score.value is None else score.value - score.floor.mean,
-            "paper": paper_value(fit.system, fit.dim, step),
+            "paper": paper_value(fit.system, fit.dim, step, fit.method),
             "seconds": made.seconds,
             "together": made.together,
             "n_iter": getattr(made.model, "n_iter_", None),
@@ -168,7 +168,7 @@ def main(argv: Sequence[str] | None = None, sizes: Sizes | None = None) -> int:
     if args.against is not None and args.metric is None:
         parser.error("--against compares methods in one metric: give --metric")
     if args.print is not None:
-        records = _read(parser, args.print)
+        records = merged([], [record for path in args.print for record in _read(parser, path)])
         print(table(records) if args.metric is None else summary(records, args.metric, args.against))
         return 0
     if args.metric is not None:
@@ -205,7 +205,7 @@ def _plan(parser: argparse.ArgumentParser, args: argparse.Namespace, sizes: Size
         systems=SYSTEMS if args.all else args.system,
         dims=DIMS if args.all else args.dim or [2],
         methods=args.method or [*METHODS, *TOGETHER],
-        seeds=args.seeds,
+        seeds=range(args.seeds) if args.seed is None else args.seed,
         preset=args.preset,
         reading=args.reading,
         metrics=tuple(m for m in METRICS if m in args.metrics),
@@ -230,13 +230,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--preset", choices=list(PRESETS), default="default")
     parser.add_argument("--reading", choices=list(READINGS), default="B", help="B: t0 = 0; A: the first snapshot after")
     parser.add_argument("--seeds", type=positive, default=5, help="seeds 0, 1, ... of data and method (default 5)")
+    parser.add_argument("--seed", nargs="+", type=int, help="these seeds instead of the first few")
     parser.add_argument("--n-iter", type=positive, help="budget of iterations of the adversarial methods")
     parser.add_argument("--metrics", nargs="+", choices=METRICS, default=METRICS)
     parser.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto")
     parser.add_argument("--runs", type=Path, help="keep adversarial fits in this folder; those in it are not refitted")
     parser.add_argument("--fit-only", action="store_true", help="fill --runs and score nothing")
     parser.add_argument("--json", type=Path, help="the file of records, continued where it exists")
-    parser.add_argument("--print", type=Path, metavar="JSON", help="only print the table of a finished file")
+    parser.add_argument("--print", nargs="+", type=Path, metavar="JSON", help="only print the table of finished files")
     parser.add_argument("--metric", choices=METRICS, help="with --print: this one, methods side by side, in Markdown")
     parser.add_argument("--against", choices=[*METHODS, *TOGETHER], help="with --metric: differences to this method")
     return parser

@@ -10,7 +10,17 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from itofit import FokkerPlanckProcess, KnownSystem, Midpoint, Persistence, Snapshots, fit_together
+from itofit import (
+    Collocation,
+    FokkerPlanckProcess,
+    KnownSystem,
+    Legend,
+    Midpoint,
+    Persistence,
+    PotentialRNN,
+    Snapshots,
+    fit_together,
+)
 from itofit.face import Face
 
 # (system, training snapshots, seed, preset, device) -> fitted face
@@ -61,11 +71,20 @@ def adversarial(**choices: Any) -> Batch:
     return fit
 
 
+def rival(kind: type[PotentialRNN] | type[Legend], **choices: Any) -> Batch:
+    """One of the paper's rivals with these choices; it knows no preset."""
+
+    def fit(system, data, seeds, preset, device, n_iter):
+        del preset
+        how = {"dt": system.dt, "device": device} | ({} if n_iter is None else {"n_iter": n_iter}) | choices
+        return fit_together([kind(sigma_of(system), **how, random_state=seed) for seed in seeds], data)
+
+    return fit
+
+
 def fit_collocation(system: KnownSystem, training: Snapshots, seed: int, preset: str, device: str) -> Face:
     """Weak collocation regression."""
     del preset, device
-    from itofit.baselines import Collocation
-
     return Collocation(sigma_of(system), dt=system.dt, random_state=seed).fit(training)
 
 
@@ -94,6 +113,10 @@ TOGETHER: dict[str, Batch] = {
     "adversarial-warm": adversarial(warm_start="moments"),
     "adversarial-detached": adversarial(gradient="detached"),
     "direct": adversarial(discrepancy="direct"),
+    "potential-rnn": rival(PotentialRNN),
+    "potential-rnn-initial": rival(PotentialRNN, anchor="initial"),
+    "potential-rnn-faithful": rival(PotentialRNN, mode="faithful", n_ramps=300),
+    "legend": rival(Legend),
 }
 
 

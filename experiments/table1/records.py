@@ -17,17 +17,18 @@ FIELDS = (
 
 Record = dict[str, Any]
 
-# The FPP column of Table 1, by system and step: D = 2, 6, 10.
+# Table 1 of the paper, by system and step: NN, LEGEND and the paper's own, each at D = 2, 6, 10.
 _PAPER = {
-    ("syn1", 50): (0.05, 0.06, 0.10),
-    ("syn1", 500): (0.03, 0.03, 0.09),
-    ("syn2", 50): (0.02, 0.14, 0.22),
-    ("syn2", 100): (0.04, 0.19, 0.32),
-    ("syn3", 30): (0.08, 0.17, 0.25),
-    ("syn3", 50): (0.12, 0.16, 0.23),
+    ("syn1", 50): ((1.37, 4.79, 9.13), (0.44, 2.32, 2.89), (0.05, 0.06, 0.10)),
+    ("syn1", 500): ((0.84, 3.28, 8.05), (0.18, 0.30, 1.79), (0.03, 0.03, 0.09)),
+    ("syn2", 50): ((4.72, 6.47, 12.58), (2.84, 5.33, 7.21), (0.02, 0.14, 0.22)),
+    ("syn2", 100): ((3.83, 8.83, 14.11), (2.98, 3.17, 5.65), (0.04, 0.19, 0.32)),
+    ("syn3", 30): ((4.13, 6.40, 11.76), (1.29, 3.16, 8.53), (0.08, 0.17, 0.25)),
+    ("syn3", 50): ((3.05, 6.72, 9.81), (0.87, 1.52, 3.55), (0.12, 0.16, 0.23)),
 }
 _PAPER |= {("syn2-printed", step): values for (name, step), values in _PAPER.items() if name == "syn2"}
 DIMS = (2, 6, 10)
+PRINTED = ("NN", "LEGEND", "FPP")
 
 
 class Fit(NamedTuple):
@@ -41,10 +42,17 @@ class Fit(NamedTuple):
     seed: int
 
 
-def paper_value(system: str, dim: int, step: int) -> float | None:
-    """What the paper prints for this cell, if it does."""
+def printed_values(system: str, dim: int, step: int) -> tuple[float, ...] | None:
+    """What the paper prints for this cell: NN, LEGEND and its own; None where it prints nothing."""
     printed = _PAPER.get((system, step))
-    return printed[DIMS.index(dim)] if printed and dim in DIMS else None
+    return tuple(column[DIMS.index(dim)] for column in printed) if printed and dim in DIMS else None
+
+
+def paper_value(system: str, dim: int, step: int, method: str = "adversarial") -> float | None:
+    """What the paper prints for its version of this method, its own where it is none of the rivals."""
+    printed = printed_values(system, dim, step)
+    column = 0 if method.startswith("potential-rnn") else 1 if method.startswith("legend") else 2
+    return None if printed is None else printed[column]
 
 
 def fit_of(record: Record) -> Fit:

@@ -18,7 +18,8 @@ _HEADER = (
 )  # fmt: skip
 _LEGEND = (
     "/oracle, /moments: population over theirs; persist./: persistence's population over this one; seconds: fit only, "
-    "of several seeds in one run where x3 follows; (A): t0 is the first snapshot after 0"
+    "of several seeds in one run where x3 follows; (A): t0 is the first snapshot after 0; paper: what it prints for "
+    "its version of the method; potential-rnn: its NN; legend: a re-implementation from the published description"
 )
 
 Key = tuple[str, int, str, int, str, str]

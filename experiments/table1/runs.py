@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.table1.records import Fit
-from itofit import FokkerPlanckProcess
+from itofit.cli.main import load_run
 from itofit.face import Face
 
 _ABOUT = "table1.json"
@@ -33,7 +33,7 @@ def kept(runs: Path, fit: Fit) -> Made | None:
     if not (folder / _ABOUT).exists():
         return None
     about = json.loads((folder / _ABOUT).read_text())
-    return Made(**about | {"model": FokkerPlanckProcess.load(folder)})
+    return Made(**about | {"model": load_run(folder)})
 
 
 def _folder(runs: Path, fit: Fit) -> Path:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.table1.records import Record
+from experiments.table1.records import PRINTED, Record, printed_values
 from experiments.table1.report import reaches_floor, standard_error
 
 Cell = tuple[str, int, str, int]
@@ -17,7 +17,8 @@ def summary(records: Sequence[Record], metric: str, against: str | None = None) 
     columns = list(dict.fromkeys(_column(r) for r in records))
     if against is not None:
         columns = [name for name in columns if name != against]
-    lines = [["system", "D", "step", "paper", "floor", *columns], ["---"] * (5 + len(columns))]
+    head = ["system", "D", "step", *(f"paper: {name}" for name in PRINTED), "floor", *columns]
+    lines = [head, ["---"] * len(head)]
     for cell in cells:
         here = [r for r in records if _cell(r) == cell]
         of = {name: [r for r in here if _column(r) == name] for name in columns}
@@ -29,8 +30,9 @@ def summary(records: Sequence[Record], metric: str, against: str | None = None) 
 
 def _place(record: Record) -> list[str]:
     reading = " (A)" if record["reading"] == "A" else ""
-    printed = "" if record["paper"] is None else f"{record['paper']:.2f}"
-    return [record["system"] + reading, str(record["dim"]), f"x{record['step']}", printed]
+    printed = printed_values(record["system"], record["dim"], record["step"])
+    shown = [""] * len(PRINTED) if printed is None else [f"{value:.2f}" for value in printed]
+    return [record["system"] + reading, str(record["dim"]), f"x{record['step']}", *shown]
 
 
 def _floor(records: Sequence[Record]) -> str:

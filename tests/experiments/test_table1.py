@@ -230,11 +230,13 @@ def test_the_summary_puts_methods_side_by_side(tmp_path, capsys):
     show = ("--print", tmp_path / "out.json", "--metric", "W1")
     assert call(*show) == 0
     head, _, row = capsys.readouterr().out.splitlines()
-    assert head == "| system | D | step | paper | floor | moments | persistence | midpoint |"
-    assert row == "| syn1 | 2 | x50 | 0.05 | 1.000 ± 0.100 | 1.020* | 2.500 | none |"
+    assert head.startswith(
+        "| system | D | step | paper: NN | paper: LEGEND | paper: FPP | floor | moments | persistence |"
+    )
+    assert row == "| syn1 | 2 | x50 | 1.37 | 0.44 | 0.05 | 1.000 ± 0.100 | 1.020* | 2.500 | none |"
     assert call(*show, "--against", "moments") == 0
     row = capsys.readouterr().out.splitlines()[-1]
-    assert row == "| syn1 | 2 | x50 | 0.05 | 1.000 ± 0.100 | +1.480 ± 0.480 | +1.000 |"
+    assert row == "| syn1 | 2 | x50 | 1.37 | 0.44 | 0.05 | 1.000 ± 0.100 | +1.480 ± 0.480 | +1.000 |"
 
 
 def test_the_table_gives_verdicts_and_ratios(tmp_path, capsys):

@@ -88,7 +88,7 @@ class Legend(Face):
         n_hidden: int | None = None,
         critic: str = "gradient-penalty",
         n_iter: int = 2000,
-        critic_steps: int = 5,
+        critic_steps: int = 10,
         learning_rate: float = 1e-3,
         batch_size: int = 512,
         dt: float | Literal["auto"] = "auto",

@@ -98,7 +98,7 @@ class PotentialRNN(ProcessFace):
         rate: float | None = None,
         n_pretrain: int = 400,
         n_short: int = 100,
-        n_iter: int = 500,
+        n_iter: int = 2000,
         batch_size: int = 256,
         dt: float | Literal["auto"] = "auto",
         device: str = "auto",
