@@ -4,13 +4,13 @@ The data are what users have: unequal counts, irregular times, weights. Fits are
 each method.
 """
 
-import json
 import warnings
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from typer.testing import CliRunner
 
 from itofit import (
     Collocation,
@@ -23,7 +23,7 @@ from itofit import (
     PotentialRNN,
     Snapshots,
 )
-from itofit.cli.main import METHODS, load_run
+from itofit.cli.main import METHODS, app, load_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::itofit.errors.FitWarning")
 
@@ -104,8 +104,9 @@ def test_a_saved_model_forecasts_the_same(fitted, tmp_path):
     assert loaded.outcome_ is model.outcome_
     assert loaded.get_params() == model.get_params()
     assert_same(loaded.forecast([0.2, 0.7]), model.forecast([0.2, 0.7]), rtol=1e-5, atol=1e-6)
-    with np.load(tmp_path / "run" / "model.npz") as file:
-        assert json.loads(str(file["about"]))["method"] == name
+    said = CliRunner().invoke(app, ["info", str(tmp_path / "run")]).output
+    assert said.startswith(f"{name} (re-implementation from the published" if name == "legend" else name)
+    assert model.outcome_.value in said
 
 
 def test_it_is_scored_beside_a_floor(fitted):

@@ -99,9 +99,23 @@ def test_simulate_writes_training_and_held_out(itofit, tmp_path):
 @pytest.mark.parametrize("method", ["persistence", "midpoint"])
 def test_trivial_methods_have_the_same_commands(method, files, itofit, tmp_path):
     folder, _ = files
-    assert itofit("fit", folder / "data.npz", "--method", method, "--out", tmp_path / "run")[0] == 0
+    code, said, _ = itofit("fit", folder / "data.npz", "--method", method, "--out", tmp_path / "run")
+    assert code == 0
+    assert "converged" in said
+    assert "converged" in itofit("info", tmp_path / "run")[1]
     assert itofit("forecast", tmp_path / "run", "--at", 0.6, "--out", tmp_path / "x.parquet")[0] == 0
     assert itofit("score", tmp_path / "run", folder / "held_out.csv")[0] == 0
+
+
+@pytest.mark.slow
+def test_a_rival_is_called_what_it_is(files, itofit, tmp_path):
+    words = ["--method", "legend", "--n-iter", 2, "--dt", 0.1, "--seed", 4, "--out", tmp_path / "run"]
+    code, said, _ = itofit("fit", files[0] / "data.npz", *words)
+    assert code == 0
+    assert "seed 4" in said
+    code, said, _ = itofit("info", tmp_path / "run")
+    assert "legend (re-implementation from the published description) on Snapshots(3 times" in said
+    assert itofit("score", tmp_path / "run", files[0] / "held_out.csv")[0] == 0
 
 
 def bad_npz(path, **arrays):
@@ -150,6 +164,13 @@ BAD_WORDS = {
     "device": (["--device", "gpu"], "a gpu that jax can see"),
     "iterations": (["--n-iter", "0"], "n_iter"),
     "unknown option": (["--sigmma", "1"], "No such option"),
+    "an option of another method": (
+        ["--method", "persistence", "--gradient", "adjoint"],
+        "options that persistence knows",
+    ),
+    "options of another method": (["--method", "legend", "--members", "3", "--preset", "paper"], "--preset, --members"),
+    "nothing to resume": (["--method", "collocation", "--resume"], "--resume"),
+    "noise of another method": (["--method", "potential-rnn", "--sigma", "1,2"], "one number above 0"),
 }
 
 

@@ -1,6 +1,7 @@
 """The printed table: one row a system, dimension, step and method, over seeds.
 
-A cell reaches the floor when its mean excess over seeds is at most 2 standard errors + 3 % of the floor. Where a
+A cell reaches the floor when its mean excess over seeds is at most 2 standard errors + 3 % of the floor, and the
+standard error is not above it. Where a
 method gives no forecast (midpoint beyond the last snapshot, a process that ran to infinity) the row says so, and
 ratios are taken over the seeds that both methods have.
 """
@@ -40,9 +41,14 @@ def table(records: Sequence[Record]) -> str:
     return "\n".join([*lines, _LEGEND, f"device: {devices}"])
 
 
-def reaches_floor(excesses: Sequence[float], floor: float) -> bool:
-    """Whether the mean excess over seeds is at most 2 standard errors + 3 % of the floor."""
-    return float(np.mean(excesses)) <= 2.0 * standard_error(excesses) + 0.03 * floor
+def reaches_floor(excesses: Sequence[float], floor: float, spread: float = 0.0) -> bool:
+    """Whether the mean excess over seeds is at most 2 standard errors + 3 % of the floor.
+
+    A standard error above the floor, and above the `spread` of one draw of the truth, is evidence of seeds that
+    disagree and of nothing else: then it is not reached.
+    """
+    error = standard_error(excesses)
+    return error <= max(floor, spread) and float(np.mean(excesses)) <= 2.0 * error + 0.03 * floor
 
 
 def standard_error(values: Sequence[float]) -> float:
@@ -93,7 +99,7 @@ def _verdict(records: list[Record], excesses: list[float], floor: float) -> str:
         return f"no forecast on {len(records) - len(excesses)} of {len(records)} seeds"
     if len(excesses) < 2:
         return "one seed"
-    return "reaches the floor" if reaches_floor(excesses, floor) else "above the floor"
+    return "reaches the floor" if reaches_floor(excesses, floor, records[0]["floor_sd"]) else "above the floor"
 
 
 def _range(records: list[Record]) -> str:

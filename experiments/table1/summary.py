@@ -47,7 +47,8 @@ def _mean(records: Sequence[Record]) -> str:
         return ""
     if any(r["value"] is None for r in records):
         return "none"
-    star = "*" if reaches_floor([r["excess"] for r in records], float(np.mean([r["floor"] for r in records]))) else ""
+    floor, spread = (float(np.mean([r[name] for r in records])) for name in ("floor", "floor_sd"))
+    star = "*" if reaches_floor([r["excess"] for r in records], floor, spread) else ""
     return f"{np.mean([r['value'] for r in records]):.3f}{star}"
 
 

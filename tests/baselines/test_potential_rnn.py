@@ -203,7 +203,8 @@ def pulled():
 SHORT = {"n_ramps": 60, "n_pretrain": 60, "n_short": 20, "n_iter": 80, "batch_size": 128, "dt": 0.1, "random_state": 0}
 
 
-@pytest.mark.parametrize("sigma", [0.5 * np.sqrt(2.0), pytest.param("learn", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("sigma", [0.5 * np.sqrt(2.0), "learn"])
 def test_a_population_in_a_well_is_followed(pulled, sigma):
     """Mean and sd at a time between the snapshots within 0.1, three standard errors of the means of 300 points."""
     model = PotentialRNN(sigma, **SHORT).fit(pulled)

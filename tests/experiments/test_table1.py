@@ -111,6 +111,12 @@ def test_persistence_does_not_reach_the_floor_where_the_law_moves():
         assert not reaches_floor(excess, np.mean(floor))
 
 
+def test_seeds_that_disagree_do_not_reach_the_floor():
+    assert reaches_floor([0.2, -0.1], floor=1.0)
+    assert not reaches_floor([9.0, -0.5], floor=1.0)  # mean 4.25, standard error 4.75
+    assert reaches_floor([0.05, 0.0], floor=-0.01, spread=0.03)  # a critic's floor
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_readings_share_data_and_differ_in_the_first_time(shared):
     system = dataclasses.replace(SYN3, shared_particles=shared)
