@@ -13,13 +13,14 @@ import json
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from experiments.table1.methods import sigma_of
 from experiments.table1.scoring import Case, Sizes
 from itofit import FitWarning, FokkerPlanckProcess, KnownSystem, Legend, PotentialRNN, fit_together, known_system
-from itofit.face import Face, device_named
+from itofit.face import device_named
 
 # The preset of docs/decisions/0003.
 NETWORKS = {"adversary": "network", "drift_form": "skip", "n_nodes": 16, "hold_out": 0.1, "n_iter": 1500}
@@ -48,7 +49,7 @@ VARIANTS: dict[str, dict] = {
 }
 
 
-RIVALS: dict[str, tuple[type[Face], dict]] = {
+RIVALS: dict[str, tuple[Any, dict]] = {
     "legend": (Legend, {}),
     "legend-critic-5": (Legend, {"critic_steps": 5}),
     "legend-critic-20": (Legend, {"critic_steps": 20}),
