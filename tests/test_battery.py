@@ -96,6 +96,27 @@ def test_the_same_seed_gives_the_same_model(fitted):
     assert_same(again.forecast([0.7]), model.forecast([0.7]), rtol=1e-6, atol=1e-9)
 
 
+def test_another_seed_gives_another_forecast(fitted):
+    name, model = fitted
+    again = MAKE[name](4).fit(observed())
+    assert not np.allclose(again.predict(0.7, n_samples=20), model.predict(0.7, n_samples=20))
+
+
+def test_points_without_weight_do_not_matter(fitted):
+    """A tenth of the rows at a thousand sds, with weight zero: the cloud stays where it was."""
+    name, _ = fitted
+    data = observed()
+    far = [np.where(np.arange(len(x))[:, None] % 10 == 0, 1000.0, x) for x in data.clouds]
+    none = [np.where(np.arange(len(w)) % 10 == 0, 0.0, w) for w in data.weights]
+    cloud = MAKE[name](0).fit(Snapshots.from_arrays(far, TIMES, none)).predict(0.7, n_samples=50)
+    assert np.max(np.abs(cloud)) < 100.0
+
+
+def test_a_scorecard_says_what_must_be_said(fitted):
+    name, model = fitted
+    assert ("re-implementation" in " ".join(model._notes())) == (name == "legend")
+
+
 def test_a_saved_model_forecasts_the_same(fitted, tmp_path):
     name, model = fitted
     model.save(tmp_path / "run")
@@ -104,8 +125,11 @@ def test_a_saved_model_forecasts_the_same(fitted, tmp_path):
     assert loaded.outcome_ is model.outcome_
     assert loaded.get_params() == model.get_params()
     assert_same(loaded.forecast([0.2, 0.7]), model.forecast([0.2, 0.7]), rtol=1e-5, atol=1e-6)
+    if isinstance(model, FokkerPlanckProcess):  # which `tests/test_cli.py` asks
+        return
     said = CliRunner().invoke(app, ["info", str(tmp_path / "run")]).output
-    assert said.startswith(f"{name} (re-implementation from the published" if name == "legend" else name)
+    assert said.startswith(f"{name} on Snapshots(3 times")
+    assert ("re-implementation from the published description" in said) == (name == "legend")
     assert model.outcome_.value in said
 
 

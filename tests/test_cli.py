@@ -114,7 +114,7 @@ def test_a_rival_is_called_what_it_is(files, itofit, tmp_path):
     assert code == 0
     assert "seed 4" in said
     code, said, _ = itofit("info", tmp_path / "run")
-    assert "legend (re-implementation from the published description) on Snapshots(3 times" in said
+    assert "legend: re-implementation from the published description" in said
     assert itofit("score", tmp_path / "run", files[0] / "held_out.csv")[0] == 0
 
 

@@ -13,7 +13,7 @@ import jax
 
 from experiments import table1
 from experiments.arguments import positive
-from experiments.table1.methods import METHODS, TOGETHER
+from experiments.table1.methods import COMPARED, METHODS, TOGETHER
 from experiments.table1.records import (
     DIMS,
     Fit,
@@ -31,6 +31,7 @@ from experiments.table1.summary import summary
 from itofit import FitWarning, InputError, KnownSystem, known_system
 from itofit.face import Face, device_named
 from itofit.solve.options import PRESETS
+from itofit.solve.outcome import Outcome
 
 SYSTEMS = ("syn1", "syn2", "syn3")
 OTHERS = ("syn2-printed",)
@@ -108,6 +109,8 @@ def _fitted(batch: Sequence[tuple[Fit, Case]], plan: Plan) -> list[Made]:
         else:
             models = [METHODS[first.method](case.system, data[0], first.seed, first.preset, plan.device)]
         seconds = time.perf_counter() - began
+    if any(getattr(model, "outcome_", None) is Outcome.interrupted for model in models):
+        raise KeyboardInterrupt  # a fit cut short is no record
     for (fit, _), model in zip(batch, models, strict=True):
         _say(fit, _how(model, seconds, len(batch)))
     return [Made(model, seconds, len(batch), where.device_kind) for model in models]
@@ -180,6 +183,8 @@ def main(argv: Sequence[str] | None = None, sizes: Sizes | None = None) -> int:
     records, failures = run(plan, old, args.json)
     if records:
         print(table(records))
+        side_by_side = [m for m in METRICS if any(r["metric"] == m for r in records)][-1]
+        print(f"\n{side_by_side}, methods side by side\n{summary(records, side_by_side)}")
     return 1 if failures else 0
 
 
@@ -204,7 +209,7 @@ def _plan(parser: argparse.ArgumentParser, args: argparse.Namespace, sizes: Size
     return Plan(
         systems=SYSTEMS if args.all else args.system,
         dims=DIMS if args.all else args.dim or [2],
-        methods=args.method or [*METHODS, *TOGETHER],
+        methods=args.method or COMPARED,
         seeds=range(args.seeds) if args.seed is None else args.seed,
         preset=args.preset,
         reading=args.reading,
@@ -226,15 +231,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--system", nargs="+", choices=SYSTEMS + OTHERS)
     parser.add_argument("--dim", nargs="+", type=_even, help="even dimensions; the paper's are 2, 6 and 10")
     parser.add_argument("--all", action="store_true", help="every system at D = 2, 6, 10")
-    parser.add_argument("--method", nargs="+", choices=[*METHODS, *TOGETHER], help="default: all of them")
+    parser.add_argument("--method", nargs="+", choices=[*METHODS, *TOGETHER], help=f"default: {', '.join(COMPARED)}")
     parser.add_argument("--preset", choices=list(PRESETS), default="default")
     parser.add_argument("--reading", choices=list(READINGS), default="B", help="B: t0 = 0; A: the first snapshot after")
     parser.add_argument("--seeds", type=positive, default=5, help="seeds 0, 1, ... of data and method (default 5)")
     parser.add_argument("--seed", nargs="+", type=int, help="these seeds instead of the first few")
-    parser.add_argument("--n-iter", type=positive, help="budget of iterations of the adversarial methods")
+    parser.add_argument("--n-iter", type=positive, help="budget of iterations of the methods that train")
     parser.add_argument("--metrics", nargs="+", choices=METRICS, default=METRICS)
     parser.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto")
-    parser.add_argument("--runs", type=Path, help="keep adversarial fits in this folder; those in it are not refitted")
+    parser.add_argument("--runs", type=Path, help="keep trained fits in this folder; those in it are not refitted")
     parser.add_argument("--fit-only", action="store_true", help="fill --runs and score nothing")
     parser.add_argument("--json", type=Path, help="the file of records, continued where it exists")
     parser.add_argument("--print", nargs="+", type=Path, metavar="JSON", help="only print the table of finished files")

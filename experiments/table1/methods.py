@@ -120,6 +120,10 @@ TOGETHER: dict[str, Batch] = {
 }
 
 
+# What the paper compares, ours, and the rows that keep everyone honest; the others are variants.
+COMPARED = ("persistence", "midpoint", "collocation", "potential-rnn", "legend", "adversarial", "moments", "oracle")
+
+
 def sigma_of(system: KnownSystem) -> float:
     """The noise of the system, which every method is told; isotropic in all of the paper's systems."""
     return float(system.process.diffusion(jnp.zeros(system.n_dims))[0, 0])

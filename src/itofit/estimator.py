@@ -86,6 +86,7 @@ class FokkerPlanckProcess(ProcessFace, TrustMethods):
 
     method = "adversarial"
     aliases = ("moments",)
+    batched = True
 
     def __init__(
         self,
@@ -213,12 +214,8 @@ class FokkerPlanckProcess(ProcessFace, TrustMethods):
 
     @classmethod
     def _learn_together(cls, models: Sequence["FokkerPlanckProcess"], data: Sequence[Snapshots]) -> None:
-        first, choices = models[0], [model.solver_options() for model in models]
-        if any(c != choices[0] for c in choices) or any(model.dt != first.dt for model in models):
-            raise InputError(
-                expected="estimators of equal choices", found="different ones", hint="vary random_state and sigma only"
-            )
-        if first._automatic or isinstance(choices[0], MomentsOptions):
+        first, options = models[0], models[0].solver_options()
+        if first._automatic or isinstance(options, MomentsOptions):
             raise InputError(expected="the adversarial solver with dt given", found=f"dt={first.dt!r}", hint="dt=0.01")
         device = device_named(first.device)
         with jax.default_device(device):
@@ -227,7 +224,7 @@ class FokkerPlanckProcess(ProcessFace, TrustMethods):
             starts = [model._beginning(task, dt, **how) for model, (task, _) in zip(models, tasks, strict=True)]
             groups = [m._members(task, start) for m, (task, _), start in zip(models, tasks, starts, strict=True)]
             mesh = Mesh.refine(tasks[0][0].training.times, dt)
-            fits = iter(fit_members([member for group in groups for member in group], mesh, choices[0]))
+            fits = iter(fit_members([member for group in groups for member in group], mesh, options))
             for model, (task, _), group in zip(models, tasks, groups, strict=True):
                 fit = _ensemble([next(fits) for _ in group])
                 error = model._step_error(fit.process, task.training, dt)

@@ -38,6 +38,7 @@ class Face(BaseEstimator, abc.ABC):
     method: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
     remark: ClassVar[str] = ""
+    batched: ClassVar[bool] = False
 
     outcome_: Outcome
     seed_: int
@@ -149,7 +150,7 @@ class Face(BaseEstimator, abc.ABC):
 
     def _notes(self) -> tuple[str, ...]:
         """What a scorecard says of the fit itself."""
-        return ()
+        return (f"{self.method}: {self.remark}",) if self.remark else ()
 
     def score(self, X: Any, t: Any = None) -> float:
         """Minus the mean sliced W1 between forecasts and these points: larger is better, as scikit-learn wants."""
@@ -208,18 +209,31 @@ class Face(BaseEstimator, abc.ABC):
 def fit_together(models: Sequence[Any], data: Sequence[Snapshots]) -> list[Any]:
     """Fit estimators of one method and of equal choices, each to its own snapshots, in one batched run.
 
-    The data sets need equal times and counts. Each model is the one it would be by itself, up to round-off; a GPU
-    trains them all in about the time of one. The moments solver and the methods that solve one linear problem fit them
-    one after the other or not at all.
+    They may differ in `random_state` and in the size of a known sigma. The data sets need equal times and counts. Each
+    model is the one it would be by itself, up to round-off; a GPU trains them all in about the time of one. Methods
+    that do not train in batches fit one after the other.
     """
-    if not models or len(models) != len(data) or any(type(model) is not type(models[0]) for model in models):
+    if not models or len(models) != len(data):
         raise InputError(
-            expected="as many data sets as estimators, and estimators of equal choices",
+            expected="as many data sets as estimators",
             found=f"{len(models)} estimators and {len(data)} data sets",
-            hint="vary random_state and sigma only",
+            hint="one data set each",
+        )
+    choices = [_choices(model) for model in models]
+    if any(choice != choices[0] for choice in choices):
+        raise InputError(
+            expected="estimators of equal choices", found="different ones", hint="vary random_state and sigma only"
         )
     if any(not np.array_equal(snapshots.times, data[0].times) for snapshots in data):
         raise InputError(expected="data sets with the same times", found="different ones", hint="fit them one by one")
+    if models[0].batched and any(snapshots.counts != data[0].counts for snapshots in data):
+        raise InputError(
+            expected="the same number of points in each snapshot of every data set fitted together",
+            found=", ".join(str(snapshots.counts) for snapshots in data),
+            hint="thin them to equal counts, or fit them one after the other",
+        )
+    if models[0].batched and len(models) > 1 and isinstance(models[0].dt, str):
+        raise InputError(expected="dt given, the same for all", found=f"dt={models[0].dt!r}", hint="dt=0.01")
     _check_motion(data[0])
     type(models[0])._learn_together(models, data)
     for model, snapshots in zip(models, data, strict=True):
@@ -303,6 +317,14 @@ def _from_rows(X: Any, t: Any) -> Snapshots:
         raise InputError(expected="Snapshots, or points X with times t", found="X alone", hint="fit(X, t)")
     names = [str(c) for c in X.columns] if hasattr(X, "columns") else None
     return Snapshots.from_rows(np.asarray(X), np.asarray(t), names=names)
+
+
+def _choices(model: Any) -> tuple[Any, ...]:
+    """What must agree in estimators fitted together."""
+    params = model.get_params(deep=False)
+    sigma = params.pop("sigma", None)
+    params.pop("random_state", None)
+    return type(model), sigma if isinstance(sigma, str) else "known", repr(sorted(params.items()))
 
 
 def _check_motion(snapshots: Snapshots) -> None:

@@ -92,17 +92,16 @@ def test_a_cloud_at_its_own_time_is_what_it_was():
     assert not np.allclose(later, x)
 
 
-def game_on(snapshots, options, n_hidden=4):
-    return HiddenGame.on(
-        snapshots, diffusion_from_sigma(1.0, n_hidden), Mesh.refine(snapshots.times, 0.2), options, n_hidden
-    )
+def game_on(snapshots, options, n_more):
+    noise = diffusion_from_sigma(1.0, 2 + (n_more or 0))
+    return HiddenGame.on(snapshots, noise, Mesh.refine(snapshots.times, 0.2), options, n_more)
 
 
 def test_every_snapshot_has_a_critic_the_first_included(moving):
     model = Legend(0.5, random_state=0)
     model.scaling_, model.seed_ = Scaling.identity(2), 0
     options = replace(model.solver_options(), batch_size=None)
-    game = game_on(moving, options)
+    game = game_on(moving, options, 2)
     drift, _ = model.fresh(moving, jax.random.key(1))
     assert isinstance(drift, CodedDrift)
     assert game.targets == (0, 1, 2)
@@ -113,6 +112,8 @@ def test_every_snapshot_has_a_critic_the_first_included(moving):
     there_and_back = hidden.decoded(hidden.encoded(draw.clouds[0].points, draw.zeta))
     np.testing.assert_allclose(path[0], there_and_back, rtol=1e-6)
     assert path.shape == (3, 80, 2)
+    assert game_on(moving, options, 0).targets == (0, 1, 2)  # a code of the same size is one, too
+    assert game_on(moving, options, None).targets == (1, 2)
 
 
 def test_a_penalised_critic_reads_the_distance_of_shifted_clouds():
@@ -123,7 +124,7 @@ def test_a_penalised_critic_reads_the_distance_of_shifted_clouds():
     x, shift = np.random.default_rng(0).normal(size=(200, 2)), np.array([1.2, -0.9])
     moving = Snapshots.from_arrays([x, x + shift], [0.0, 1.0])
     options = replace(Legend().solver_options(), batch_size=None, critic_steps=400, probe_rate=3e-3)
-    game, optimisers = game_on(moving, options, n_hidden=2), optimisers_for(options)
+    game, optimisers = game_on(moving, options, None), optimisers_for(options)
     adversary = PenaltyAdversary.create(game, optimisers.probes, key=jax.random.key(0))
     draw = game.draw(jax.random.key(1))
     paths = (jnp.asarray(x, dtype=float)[None],)
@@ -141,6 +142,7 @@ def test_refusals(refused, moving):
         ({"critic": "clipping"}, "gradient-penalty, spectral-norm"),
         ({"encoder": "linear"}, "network, identity"),
         ({"n_hidden": 1}, "n_hidden"),
+        ({"n_hidden": 5, "encoder": "identity"}, "n_hidden None"),
         ({"sigma": [1.0, -2.0]}, "above 0"),
         ({"sigma": "full"}, "sigma"),
         ({"n_iter": 0}, "n_iter"),

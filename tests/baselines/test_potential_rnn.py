@@ -8,11 +8,13 @@ import ot
 import pytest
 from scipy.linalg import sqrtm
 
-from itofit import InputError, PotentialRNN, Snapshots
+from itofit import FitWarning, InputError, Legend, Outcome, PotentialRNN, Snapshots, fit_together
+from itofit.baselines import potential_rnn
 from itofit.baselines.potential_rnn import (
     Lane,
     Model,
     RampPotential,
+    _at_rest,
     _back_from_rest,
     _iterate,
     _memory,
@@ -77,7 +79,10 @@ def bures(m0, C0, m1, C1):
 
 
 def test_the_divergence_of_normal_clouds_is_bures_distance():
-    """To 5 %: with 800 points W2^2 itself has a standard error of about 2 |m| sd sqrt(2 / 800) / |m|^2 = 3 % of it."""
+    """Both clouds have these moments exactly, so W2^2 is at least Bures' and more by what 800 points are not normal.
+
+    The divergence is below W2^2 by no more than the entropy of a blur of 1 % of the cost; 5 % covers both.
+    """
     rng = np.random.default_rng(3)
     A, B, shift = np.array([[1.0, 0.3], [0.0, 0.6]]), np.array([[0.5, 0.0], [-0.2, 1.2]]), np.array([2.0, -1.5])
     z = rng.normal(size=(800, 2))
@@ -104,6 +109,16 @@ def test_the_gradient_of_a_cost_is_twice_the_way_to_the_barycentre():
         step[7] = [1e-4, -2e-4]
         quotient = (cost(x + step) - cost(x - step)) / 2.0
         np.testing.assert_allclose(quotient, np.sum(slope * step), rtol=1e-5)
+
+
+def test_the_gradient_as_used_is_that_of_a_plan_that_has_settled():
+    """40 alternations with cooling against 1000: less than a tenth of it, which is less than a minibatch errs by."""
+    x, y = clouds(100, 100)
+    few, many = (
+        jax.grad(lambda x, n=n: sinkhorn_divergence(x, y, even(100), even(100), n_alternations=n))(x)
+        for n in (40, 1000)
+    )
+    assert np.linalg.norm(few - many) < 0.1 * np.linalg.norm(many)
 
 
 def test_the_published_loss_pulls_every_point_to_its_barycentre():
@@ -156,8 +171,12 @@ def at_rest():
 
 
 def test_the_pretrained_potential_has_the_last_snapshot_as_its_stationary_law(at_rest):
-    """Contrastive divergence alone, then a long simulation from elsewhere; a fifth of an sd is what 300 steps give."""
-    how = PotentialRNN(np.sqrt(2.0), rate=0.03, n_ramps=60, batch_size=256, dt=0.1, random_state=0)
+    """Contrastive divergence at sigma = sqrt 2, then a long simulation at sigma = .5 from elsewhere.
+
+    300 steps with 256 of 500 points at a time leave an error of some tenths of an sd: a quarter in the mean and a third
+    in the sd are asked for, where the start is off by 3 and by 2.3 sds.
+    """
+    how = PotentialRNN(0.5, rate=0.03, n_ramps=60, batch_size=256, dt=0.1, random_state=0)
     problem, model, key = how._begun(at_rest, how._plan(500))
 
     @eqx.filter_jit
@@ -168,20 +187,27 @@ def test_the_pretrained_potential_has_the_last_snapshot_as_its_stationary_law(at
 
         return jax.lax.scan(body, Lane(model, _memory(problem.plan, model)), keys)[0].model
 
-    here = eqx.tree_at(lambda m: m.log_sigma, model, jnp.asarray(0.5 * np.log(2.0)))
-    found = trained(here, jax.random.split(key, 300))
+    one = eqx.filter_vmap(lambda _: model)(jnp.zeros(1))
+    resting = jax.tree.map(lambda leaf: leaf[0], _at_rest(one))
+    found = trained(resting, jax.random.split(key, 300))
+    found = _back_from_rest(eqx.filter_vmap(lambda _: found)(jnp.zeros(1)), one)
+    found = jax.tree.map(lambda leaf: leaf[0], found)
     start = jnp.asarray(how.scaling_.standardise(at_rest.clouds[0]), dtype=float)
-    end = jax.jit(euler_push)(found.process(), start, jnp.full(1000, 0.02), jax.random.key(1))
-    x = how.scaling_.restore(np.asarray(end))
-    np.testing.assert_allclose(x.mean(axis=0), [3.0, -1.0], atol=0.2)
-    np.testing.assert_allclose(x.std(axis=0), [1.0, 0.3], atol=0.2)
+    steps = jnp.full(1500, 0.02 * 2.0 / float(found.sigma) ** 2)
+    end = jax.jit(euler_push)(found.process(), start, steps, jax.random.key(1))
+    x, sd = how.scaling_.restore(np.asarray(end)), np.array([1.0, 0.3])
+    np.testing.assert_allclose((x.mean(axis=0) - [3.0, -1.0]) / sd, 0.0, atol=0.25)
+    np.testing.assert_allclose(x.std(axis=0) / sd, 1.0, atol=0.34)
 
 
 def test_the_stationary_law_is_kept_when_the_noise_changes():
-    """exp(-2 Psi / sigma^2): what pre-training at sigma = sqrt 2 found is scaled by sigma^2 / 2."""
+    """exp(-2 Psi / sigma^2): what pre-training at sigma = sqrt 2 found is scaled by sigma^2 / 2, in the fit's speed."""
     trained = Model(ramps(), jnp.asarray(0.5 * np.log(2.0)))
     stacked = eqx.filter_vmap(lambda _: trained)(jnp.zeros(1))
-    told = eqx.tree_at(lambda m: m.log_sigma, stacked, jnp.log(jnp.asarray([0.3])))
+    stacked = eqx.tree_at(lambda m: m.potential.speed, stacked, jnp.ones(1))
+    trained = jax.tree.map(lambda leaf: leaf[0], stacked)
+    new = (jnp.log(jnp.asarray([0.3])), jnp.asarray([7.0]))
+    told = eqx.tree_at(lambda m: (m.log_sigma, m.potential.speed), stacked, new)
     moved = jax.tree.map(lambda leaf: leaf[0], _back_from_rest(stacked, told))
     x = jnp.asarray([0.2, 0.9])
     assert moved.sigma == pytest.approx(0.3, rel=1e-5)
@@ -206,7 +232,10 @@ SHORT = {"n_ramps": 60, "n_pretrain": 60, "n_short": 20, "n_iter": 80, "batch_si
 @pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0.5 * np.sqrt(2.0), "learn"])
 def test_a_population_in_a_well_is_followed(pulled, sigma):
-    """Mean and sd at a time between the snapshots within 0.1, three standard errors of the means of 300 points."""
+    """Mean and sd at a time between the snapshots, to two standard errors of those of 300 points (.12 and .09).
+
+    A learned sigma is one number among many that make the spread: within two fifths.
+    """
     model = PotentialRNN(sigma, **SHORT).fit(pulled)
     assert model.outcome_.is_good
     x = model.predict(0.8)
@@ -237,3 +266,52 @@ def test_refusals(refused, pulled):
             PotentialRNN(**how).fit(pulled)
     with pytest.raises(InputError):
         PotentialRNN("full").fit(pulled)
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_the_long_run_as_far_as_it_went(pulled, monkeypatch):
+    """The third report of the long run is interrupted: two blocks of it are kept, and the model is one of them."""
+
+    def interrupted(self, loss):
+        if len(self.losses) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(potential_rnn, "_BLOCK", 5)
+    monkeypatch.setattr(potential_rnn._Training, "_report", interrupted)
+    how = SHORT | {"n_ramps": 8, "n_pretrain": 10, "n_short": 5, "n_iter": 40, "batch_size": 32}
+    with pytest.warns(FitWarning, match="interrupted"):
+        model = PotentialRNN(0.7, **how).fit(pulled)
+    assert model.outcome_ is Outcome.interrupted
+    assert model.n_iter_ == 15
+    assert np.all(np.isfinite(model.predict(1.2)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "choices"),
+    [(PotentialRNN, SHORT | {"n_pretrain": 4, "n_short": 3, "n_iter": 6}), (Legend, {"n_iter": 3, "dt": 0.1})],
+)
+def test_fitted_together_each_is_the_one_it_would_be_by_itself(pulled, kind, choices):
+    other = pulled.with_clouds([x + 0.5 for x in pulled.clouds])
+    choices = {k: v for k, v in choices.items() if k != "random_state"}
+    both = fit_together([kind(0.7, random_state=k, **choices) for k in (1, 2)], [pulled, other])
+    alone = kind(0.7, random_state=2, **choices).fit(other)
+    np.testing.assert_allclose(both[1].predict(1.0), alone.predict(1.0), rtol=1e-3, atol=1e-3)
+
+
+def test_what_cannot_be_fitted_together_is_refused(refused, pulled):
+    thinned = Snapshots.from_arrays([x[:200] for x in pulled.clouds], pulled.times)
+
+    def models(*more):
+        return [PotentialRNN(0.7, **(SHORT | how)) for how in more]
+
+    with refused("equal choices"):
+        fit_together(models({}, {"tau": 0.5}), [pulled, pulled])
+    with refused("equal choices"):
+        fit_together([*models({}), Legend(0.7, dt=0.1)], [pulled, pulled])
+    with refused("dt given"):
+        fit_together(models({"dt": "auto"}, {"dt": "auto"}), [pulled, pulled])
+    with refused("the same number of points"):
+        fit_together(models({}, {}), [pulled, thinned])
+    with refused("as many data sets"):
+        fit_together(models({}), [pulled, pulled])

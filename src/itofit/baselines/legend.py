@@ -79,6 +79,7 @@ class Legend(Face):
 
     method = "legend"
     remark = "re-implementation from the published description"
+    batched = True
 
     def __init__(
         self,
@@ -165,6 +166,12 @@ class Legend(Face):
     def hidden_dims(self, n_dims: int) -> int:
         """Coordinates of the hidden state."""
         if self.encoder == "identity":
+            if self.n_hidden not in (None, n_dims):
+                raise InputError(
+                    expected=f"with encoder='identity', n_hidden None or the {n_dims} seen coordinates",
+                    found=f"{self.n_hidden!r}",
+                    hint="encoder='network'",
+                )
             return n_dims
         wanted = n_dims + _MORE_HIDDEN if self.n_hidden is None else self.n_hidden
         if isinstance(wanted, bool) or not isinstance(wanted, int | np.integer) or wanted < n_dims:
@@ -195,9 +202,10 @@ class Legend(Face):
         self.outcome_, self.history_ = fit.outcome, fit.history
         self.n_iter_, self.seconds_ = fit.n_iter, seconds
         standard = self.scaling_.transform(snapshots)
-        begin, key = standard.at(float(standard.times[0])), self._key(3)
-        hidden = Snapshot(begin.time, np.asarray(self.model_.begun(jnp.asarray(begin.points), key)), begin.weights)
-        self.dt_error_ = step_doubling_error(self.model_, hidden, standard.times, self.dt_, key=key)
+        begin, (k_code, k_noise) = standard.at(float(standard.times[0])), jax.random.split(self._key(3))
+        hidden = np.asarray(self.model_.begun(jnp.asarray(begin.points, dtype=float), k_code), dtype=np.float64)
+        start = Snapshot(begin.time, hidden, begin.weights)
+        self.dt_error_ = step_doubling_error(self.model_, start, standard.times, self.dt_, key=k_noise)
         warn_of_ending(self.outcome_, self.dt_, self.dt_error_)
 
     def _carry(self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None) -> Snapshots:
@@ -339,15 +347,20 @@ class CodedDraw(Draw):
 class HiddenGame(Game):
     """The direct game on what is seen of a hidden process, from the first snapshot on."""
 
-    n_hidden: int = eqx.field(static=True)
+    n_more: int | None = eqx.field(static=True)
 
     @classmethod
     def on(
-        cls, snapshots: Snapshots, diffusion: AbstractDiffusion, mesh: Mesh, options: AdversarialOptions, n_hidden: int
+        cls,
+        snapshots: Snapshots,
+        diffusion: AbstractDiffusion,
+        mesh: Mesh,
+        options: AdversarialOptions,
+        n_more: int | None,
     ) -> "HiddenGame":
-        """The game on these snapshots."""
+        """The game on these snapshots, with so many hidden coordinates more; None where the state is its own code."""
         plain = Game.between(snapshots, diffusion, mesh, options)
-        return cls(plain.clouds, diffusion, plain.legs, plain.weighted, options, n_hidden)
+        return cls(plain.clouds, diffusion, plain.legs, plain.weighted, options, n_more)
 
     def process(self, drift: AbstractDrift) -> HiddenProcess:
         """The hidden process and its code."""
@@ -355,15 +368,14 @@ class HiddenGame(Game):
         return HiddenProcess.of(drift, self.diffusion)
 
     def draw(self, key: PRNGKeyArray) -> Draw:
-        """As the plain game draws; with noise of the hidden size where that is another."""
+        """As the plain game draws; with noise of the hidden size where there is a code."""
         plain = super().draw(key)
-        n_dims = self.clouds[0].points.shape[-1]
-        if self.n_hidden == n_dims:
+        if self.n_more is None:
             return plain
         k_noise, k_code = jax.random.split(jax.random.fold_in(key, 1))
         (noise,) = plain.noise
-        more = jax.random.normal(k_noise, (*noise.shape[:2], self.n_hidden - n_dims))
-        zeta = jax.random.normal(k_code, (noise.shape[1], self.n_hidden - n_dims))
+        more = jax.random.normal(k_noise, (*noise.shape[:2], self.n_more))
+        zeta = jax.random.normal(k_code, (noise.shape[1], self.n_more))
         return CodedDraw(plain.clouds, (jnp.concatenate([noise, more], axis=-1),), zeta)
 
     def simulate(self, drift: AbstractDrift, draw: Draw) -> Paths:
@@ -388,7 +400,7 @@ class HiddenGame(Game):
     def _targets(self) -> list[tuple[Leg, int, int]]:
         """The first snapshot is one too, unless it is its own code and nothing is left to reproduce."""
         later = super()._targets()
-        return later if self.n_hidden == self.clouds[0].points.shape[-1] else [(later[0][0], 0, 0), *later]
+        return later if self.n_more is None else [(later[0][0], 0, 0), *later]
 
 
 class PenaltyAdversary(AbstractAdversary):
@@ -439,9 +451,11 @@ class PenaltyAdversary(AbstractAdversary):
         found = []
         for i, (n, seen) in enumerate(zip(game.targets, paths[0], strict=True)):
             probe = jax.tree.map(lambda leaf, i=i: leaf[i], probes)
-            size = min(len(seen), len(draw.clouds[n].points))
-            u = jax.random.uniform(jax.random.fold_in(key, n), (size, 1))
-            between = u * seen[:size] + (1.0 - u) * draw.clouds[n].points[:size]
+            k_seen, k_target, k_between = jax.random.split(jax.random.fold_in(key, n), 3)
+            a = jax.random.choice(k_seen, seen, (len(seen),), p=draw.clouds[0].weights)
+            b = jax.random.choice(k_target, draw.clouds[n].points, (len(seen),), p=draw.clouds[n].weights)
+            u = jax.random.uniform(k_between, (len(seen), 1))
+            between = u * a + (1.0 - u) * b
             slopes = jnp.sqrt(jnp.sum(jax.vmap(jax.grad(probe))(between) ** 2, axis=1) + 1e-12)
             found.append(jnp.mean((slopes - 1.0) ** 2))
         return jnp.stack(found)
@@ -452,7 +466,7 @@ class PenaltyAdversary(AbstractAdversary):
 
 
 class SeenCriterion(PlainCriterion):
-    """Root mean square of E f(X_n) - E f(k(h_n)) over fixed cosines and later times, on rows held back."""
+    """Root mean square of E f(X_n) - E f(k(h_n)) over fixed cosines and all targets, on rows held back."""
 
     game: HiddenGame
     fixed: Draw
@@ -472,11 +486,12 @@ def prepared(model: Legend, training: Snapshots, held_out: Snapshots, mesh: Mesh
     options = model.solver_options()
     k_init, k_run, k_criterion = jax.random.split(key, 3)
     drift, diffusion = model.fresh(training, k_init)
-    n_hidden, optimisers = model.hidden_dims(training.n_dims), optimisers_for(options)
-    game = HiddenGame.on(training, diffusion, mesh, options, n_hidden)
+    optimisers = optimisers_for(options)
+    n_more = None if model.encoder == "identity" else model.hidden_dims(training.n_dims) - training.n_dims
+    game = HiddenGame.on(training, diffusion, mesh, options, n_more)
     kind = PenaltyAdversary if model.critic == "gradient-penalty" else NetworkAdversary
     adversary: Any = kind.create(game, optimisers.probes, key=jax.random.fold_in(k_init, 1))
     k_draw, k_cosines = jax.random.split(k_criterion)
-    judge = HiddenGame.on(held_out, diffusion, mesh, replace(options, batch_size=None), n_hidden)
+    judge = HiddenGame.on(held_out, diffusion, mesh, replace(options, batch_size=None), n_more)
     criterion = SeenCriterion(judge, judge.draw(k_draw), fixed_cosines(Scaling.fit(training).sd, k_cosines))
     return game, criterion, first_run(game, drift, adversary, optimisers, criterion), k_run

@@ -57,7 +57,7 @@ _SHARPNESS, _ALTERNATIONS, _HALVINGS = 10.0, 10, 10
 # pace of that push is ours to choose (in units of the cloud's variance over half of sigma squared).
 _BURN_IN, _PUSH = 50, 0.02
 _BLOCK = 50
-# A run that gained less than this over its last fifth is at rest.
+# A run that gained less than this share from its middle fifth to its last is at rest.
 _AT_REST = 0.01
 _ADAM = optax.scale_by_adam()
 
@@ -69,14 +69,16 @@ class PotentialRNN(ProcessFace):
       method is told it).
     - `mode`: `"stable"`, transport in the log domain without the bias of its blur, Adam, minibatches, in units in which
       the snapshots have sd 1; or `"faithful"`, the published code: raw units, the Gibbs kernel exp(-10 |x - y|^2) with
-      10 alternations, its own Adagrad, all points.
+      10 alternations, its own Adagrad, all points. In single precision that kernel is zero beyond a distance of 3, so
+      such data want units in which they have an sd of about 1.
     - `n_ramps`: softplus ramps in the potential.
     - `anchor`: `"previous"` grows every interval from the snapshot before it (their `delta`), `"initial"` all from the
       first.
     - `tau`: weight of the stationary likelihood of the last snapshot, from 0 to 1; None takes 0.7 in the faithful mode
       and 0 in the stable one, where pre-training is all that is asked of it: most populations have not come to rest.
     - `rate`: the largest step size of the ladders; None takes the mode's.
-    - `n_pretrain`, `n_short`, `n_iter`: iterations of pre-training, of a rung of the ladder, of the long run.
+    - `n_pretrain`, `n_short`, `n_iter`: iterations of pre-training, of a rung of the ladder, of the long run, for which
+      None takes 500 in the faithful mode and 2000 in the stable one.
     - `batch_size`: points of each snapshot an iteration, of the stable mode.
     - `dt`, `device`, `random_state`, `verbose`: as everywhere.
 
@@ -86,6 +88,7 @@ class PotentialRNN(ProcessFace):
 
     method = "potential-rnn"
     remark = "the drift is a gradient: a flow that turns is out of its reach"
+    batched = True
 
     def __init__(
         self,
@@ -98,7 +101,7 @@ class PotentialRNN(ProcessFace):
         rate: float | None = None,
         n_pretrain: int = 400,
         n_short: int = 100,
-        n_iter: int = 2000,
+        n_iter: int | None = None,
         batch_size: int = 256,
         dt: float | Literal["auto"] = "auto",
         device: str = "auto",
@@ -149,6 +152,8 @@ class PotentialRNN(ProcessFace):
                 )
         for name in ("n_ramps", "n_pretrain", "n_short", "n_iter", "batch_size"):
             value = getattr(self, name)
+            if name == "n_iter" and value is None:
+                continue
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 2:
                 raise InputError(expected=f"{name} as a whole number from 2 on", found=f"{value!r}", hint="100")
         faithful = self.mode == "faithful"
@@ -158,9 +163,11 @@ class PotentialRNN(ProcessFace):
             raise InputError(expected="tau from 0 to 1", found=f"{self.tau!r}", hint="0.7")
         if not rate > 0.0:
             raise InputError(expected="rate above 0", found=f"{self.rate!r}", hint="leave it out")
-        counts = (int(self.n_pretrain), int(self.n_short), int(self.n_iter))
+        n_iter = (500 if faithful else 2000) if self.n_iter is None else self.n_iter
+        counts = (int(self.n_pretrain), int(self.n_short), int(n_iter))
         learned = isinstance(self.sigma, str) and self.sigma == LEARN
-        return Plan(faithful, learned, float(tau), float(rate), *counts, int(self.batch_size), n_points)
+        on_cpu = device_named(self.device).platform == "cpu"
+        return Plan(faithful, learned, float(tau), float(rate), *counts, int(self.batch_size), n_points, on_cpu)
 
     def _begun(self, snapshots: Snapshots, plan: "Plan") -> tuple["Problem", "Model", PRNGKeyArray]:
         """The task in the units of the fit, and where it begins."""
@@ -171,7 +178,9 @@ class PotentialRNN(ProcessFace):
         weighted = tuple(bool(np.ptp(w) > 1e-12) for w in snapshots.weights)
         problem = Problem(device_clouds(standard), legs, weighted, span, plan)
         noise = _first_sigma(self.sigma, standard, self.scaling_, self.seed_)
-        potential = RampPotential.create(standard, self.n_ramps, 1.0 if plan.faithful else 1.0 / span, self._key(0))
+        potential = RampPotential.create(
+            standard, self.n_ramps, 1.0 if plan.faithful else 1.0 / span, plan, self._key(0)
+        )
         return problem, Model(potential, jnp.log(jnp.asarray(noise, dtype=float))), self._key(1)
 
     def _settle(self, snapshots: Snapshots, found: "Found", seconds: float) -> None:
@@ -223,16 +232,20 @@ def _first_sigma(sigma: Any, standard: Snapshots, scaling: Scaling, seed: int) -
 
 
 def _outcome(found: "Found") -> Outcome:
+    """At rest if the loss fell no more from the middle of the long run on, where its rate was still a half."""
     loss = np.asarray(found.loss)
     if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(found.model)):
         return Outcome.non_finite
     if not found.finished:
         return Outcome.interrupted
-    if not np.all(np.isfinite(loss)):
+    if not np.isfinite(loss[-1]):
         return Outcome.non_finite
-    before, late = np.array_split(loss[-2 * max(1, len(loss) // 5) :], 2)
-    noise = (late.std() + before.std()) / np.sqrt(len(late))
-    return Outcome.converged if before.mean() - late.mean() < max(_AT_REST * late.mean(), noise) else Outcome.budget
+    loss, part = loss[np.isfinite(loss)], max(1, len(loss) // 5)
+    middle, late = loss[-3 * part : -2 * part], loss[-part:]
+    if len(middle) < part:
+        return Outcome.budget
+    noise = (late.std() + middle.std()) / np.sqrt(part)
+    return Outcome.converged if middle.mean() - late.mean() < max(_AT_REST * late.mean(), noise) else Outcome.budget
 
 
 class RampPotential(AbstractDrift):
@@ -244,13 +257,22 @@ class RampPotential(AbstractDrift):
     speed: Float[Array, ""]
 
     @classmethod
-    def create(cls, snapshots: Snapshots, n_ramps: int, speed: float, key: PRNGKeyArray) -> "RampPotential":
-        """A flat potential: ramps of random slopes that begin at random points of the data, at height 0."""
-        k_slope, k_cloud, k_point = jax.random.split(key, 3)
+    def create(
+        cls, snapshots: Snapshots, n_ramps: int, speed: float, plan: "Plan", key: PRNGKeyArray
+    ) -> "RampPotential":
+        """A flat potential: ramps of random slopes at height 0.
+
+        They begin near random points of the data; in the published code all near the mean of the first snapshot.
+        """
+        k_slope, k_offset, k_point = jax.random.split(key, 3)
         weights = jax.random.normal(k_slope, (n_ramps, snapshots.n_dims))
-        pooled = jnp.asarray(np.concatenate(snapshots.clouds), dtype=float)
-        at = jax.random.choice(k_point, pooled, (n_ramps,))
-        biases = -jnp.sum(weights * at, axis=1) + jax.random.uniform(k_cloud, (n_ramps,), minval=-1.0, maxval=1.0)
+        pooled, share = (np.concatenate(parts) for parts in (snapshots.clouds, snapshots.weights))
+        if plan.faithful:
+            at = jnp.asarray(snapshots.weights[0] @ snapshots.clouds[0], dtype=float)
+        else:
+            share = jnp.asarray(share / share.sum(), dtype=float)
+            at = jax.random.choice(k_point, jnp.asarray(pooled, dtype=float), (n_ramps,), p=share)
+        biases = -jnp.sum(weights * at, axis=1) + jax.random.uniform(k_offset, (n_ramps,), minval=-1.0, maxval=1.0)
         return cls(weights, biases, jnp.zeros(n_ramps), jnp.asarray(speed, dtype=float))
 
     def potential(self, x: Float[Array, " n_dims"]) -> Float[Array, ""]:
@@ -295,6 +317,7 @@ class Plan:
     n_iter: int
     batch_size: int
     n_points: int
+    one_by_one: bool
 
     @property
     def decay(self) -> float:
@@ -319,11 +342,8 @@ class Problem(eqx.Module):
         """The sum over intervals of the transport loss between the chain's end and the snapshot seen there."""
         k_rows, k_noise, k_match = jax.random.split(key, 3)
         keys, process, total = jax.random.split(k_rows, len(self.clouds)), model.process(), jnp.zeros(())
-        clouds = self.clouds
-        if size is not None:
-            clouds = tuple(
-                minibatch(c, size, k, weighted=w) for c, k, w in zip(clouds, keys, self.weighted, strict=True)
-            )
+        sizes = [len(c.weights) if size is None else size for c in self.clouds]
+        clouds = tuple(_points(*some) for some in zip(self.clouds, sizes, keys, self.weighted, strict=True))
         for leg, noise in zip(self.legs, leg_noise(self.legs, clouds, k_noise), strict=True):
             start = clouds[leg.start]
             path = euler_path(process, start.points, jnp.asarray(leg.steps, dtype=float), noise)
@@ -343,23 +363,23 @@ class Problem(eqx.Module):
 
     def pushed(self, model: Model, last: Cloud, key: PRNGKeyArray) -> Float[Array, "n n_dims"]:
         """Points of the last snapshot, a while later under the model."""
-        step = self.span / _BURN_IN if self.plan.faithful else 2.0 * _PUSH / model.sigma**2
+        pace = self.span / _BURN_IN if self.plan.faithful else _PUSH
+        step = 2.0 * pace / model.sigma**2
         return euler_push(model.process(), last.points, jnp.full(_BURN_IN, step), key)
 
     def misfit_at_rest(self, model: Model, key: PRNGKeyArray) -> Float[Array, ""]:
         """How far the model's own law is from the last snapshot."""
-        k_rows, k_push = jax.random.split(key)
-        last, seen = self._last(k_rows), self._last(jax.random.fold_in(k_rows, 1))
+        k_rows, k_seen, k_push, k_match = jax.random.split(key, 4)
+        last, seen = self._last(k_rows), self._last(k_seen)
         pushed = self.pushed(model, last, k_push)
         if self.plan.faithful:
-            return barycentric_loss(pushed, seen, key)
+            return barycentric_loss(pushed, seen, k_match)
         return sinkhorn_divergence(pushed, seen.points, last.weights, seen.weights)
 
     def _last(self, key: PRNGKeyArray) -> Cloud:
         """The last snapshot, or some of its points."""
-        if self.plan.faithful:
-            return self.clouds[-1]
-        return minibatch(self.clouds[-1], self.plan.batch_size, key, weighted=self.weighted[-1])
+        size = len(self.clouds[-1].weights) if self.plan.faithful else self.plan.batch_size
+        return _points(self.clouds[-1], size, key, self.weighted[-1])
 
     def mixed(self, model: Model, key: PRNGKeyArray) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """(1 - tau) transport - tau log likelihood, and the transport alone."""
@@ -373,6 +393,14 @@ class Problem(eqx.Module):
     def _scale(self) -> float:
         """The published transport is a sum over points, and so is its likelihood."""
         return float(len(self.clouds[-1].weights)) if self.plan.faithful else 1.0
+
+
+def _points(cloud: Cloud, size: int, key: PRNGKeyArray, weighted: bool) -> Cloud:
+    """So many points that count equally, of a cloud whose points may not."""
+    n = len(cloud.weights)
+    if weighted and size >= n:
+        return Cloud(jax.random.choice(key, cloud.points, (n,), p=cloud.weights), jnp.full(n, 1.0 / n))
+    return minibatch(cloud, size, key, weighted=weighted)
 
 
 def barycentric_loss(x: Float[Array, "n n_dims"], target: Cloud, key: PRNGKeyArray) -> Float[Array, ""]:
@@ -405,7 +433,7 @@ def barycentric_loss(x: Float[Array, "n n_dims"], target: Cloud, key: PRNGKeyArr
 
 
 class Lane(eqx.Module):
-    """One run: the model, its optimiser's memory and the transport loss at the last iteration."""
+    """One run: the model and its optimiser's memory."""
 
     model: Model
     memory: Any
@@ -426,53 +454,70 @@ class _Training:
 
     def __init__(self, problems: Problem, plan: Plan, bar: Callable[[Progress], None]):
         self.problems, self.plan, self.bar = problems, plan, bar
-        self.began, self.done = time.perf_counter(), 0
+        self.began, self.done, self.best = time.perf_counter(), 0, float("inf")
         self.total = plan.n_pretrain + plan.n_short + plan.n_iter
+        self.latest: Model | None = None
+        self.losses: list[Array] = []
 
     def run(self, models: Model, keys: Keys) -> Found:
         """Pre-train, climb the ladder, run long; Ctrl-C keeps what there is."""
         plan, nan = self.plan, jnp.full(keys.shape[0], jnp.nan)
-        found = Found(models, nan, nan, jnp.full((keys.shape[0], plan.n_iter), jnp.nan), finished=False)
+        k = [jax.vmap(lambda key, i=i: jax.random.fold_in(key, i))(keys) for i in range(5)]
+        found, finished = (
+            Found(models, nan, nan, jnp.full((keys.shape[0], plan.n_iter), jnp.nan), finished=False),
+            False,
+        )
         try:
-            k = [jax.vmap(lambda key, i=i: jax.random.fold_in(key, i))(keys) for i in range(6)]
             rates = plan.rates(5)
-            lanes, _ = self._descend(_at_rest(models), "contrast", rates, k[0], plan.n_pretrain)
+            lanes = self._descend(_at_rest(models), "contrast", rates, k[0], plan.n_pretrain)
             scores = _scores(self.problems, lanes.model, k[1], "misfit_at_rest")
-            best = jnp.argmin(jnp.where(jnp.isfinite(scores), scores, jnp.inf), axis=1)
-            pretrained = _back_from_rest(_picked(lanes.model, best), models)
-            found = eqx.tree_at(lambda f: (f.model, f.pretrain_rate), found, (pretrained, jnp.asarray(rates)[best]))
+            pretrained, rung = _best(lanes.model, scores, _at_rest(models))
+            pretrained = _back_from_rest(pretrained, models)
+            found = eqx.tree_at(lambda f: (f.model, f.pretrain_rate), found, (pretrained, jnp.asarray(rates)[rung]))
             rates = plan.rates(10) / 10.0 if plan.faithful else plan.rates(5)
-            lanes, _ = self._descend(pretrained, "mixed", rates, k[2], plan.n_short)
-            scores = _scores(self.problems, lanes.model, k[3], "transport")
-            best = jnp.argmin(jnp.where(jnp.isfinite(scores), scores, jnp.inf), axis=1)
-            short = _picked(lanes.model, best)
-            found = eqx.tree_at(lambda f: (f.model, f.rate), found, (short, jnp.asarray(rates)[best]))
-            lanes, loss = self._descend(pretrained, "mixed", found.rate[:, None], k[4], plan.n_iter)
-            both = eqx.filter_vmap(lambda *m: stacked(m))(short, _picked(lanes.model, 0 * best))
-            better = jnp.argmin(_fallback(_scores(self.problems, both, k[3], "transport")), axis=1)
-            found = eqx.tree_at(lambda f: (f.model, f.loss), found, (_picked(both, better), loss[:, 0]))
+            lanes = self._descend(pretrained, "mixed", rates, k[2], plan.n_short)
+            short, rung = _best(lanes.model, _scores(self.problems, lanes.model, k[3], "transport"), pretrained)
+            found = eqx.tree_at(lambda f: (f.model, f.rate), found, (short, jnp.asarray(rates)[rung]))
+            self.latest = None
+            self._descend(pretrained, "mixed", found.rate[:, None], k[4], plan.n_iter)
+            finished = True
         except KeyboardInterrupt:
-            return found
-        return Found(found.model, found.pretrain_rate, found.rate, found.loss, finished=True)
+            if self.latest is None or bool(jnp.any(jnp.isnan(found.rate))):
+                return found
+        return self._longest(found, k[3], finished)
 
-    def _descend(self, models: Model, what: str, rates: Any, keys: Keys, n: int) -> tuple[Lane, Array]:
-        """`n` iterations on every rung of a ladder for every member; the lanes and their losses."""
+    def _longest(self, found: Found, keys: Keys, finished: bool) -> Found:
+        """The long run as far as it went, or the short one where it is better or the long one has failed."""
+        assert self.latest is not None
+        both = eqx.filter_vmap(lambda *m: stacked(m))(found.model, jax.tree.map(lambda leaf: leaf[:, 0], self.latest))
+        scores = _scores(self.problems, both, keys, "transport")
+        if self.plan.faithful:  # the published code falls back where there is no other way
+            scores = jnp.where(jnp.isfinite(scores[:, 1:]), scores.at[:, 0].set(jnp.inf), scores)
+        model, _ = _best(both, scores, found.model)
+        loss = jnp.concatenate(self.losses, axis=-1)[:, 0]
+        loss = jnp.pad(loss, ((0, 0), (0, self.plan.n_iter - loss.shape[1])), constant_values=jnp.nan)
+        return Found(model, found.pretrain_rate, found.rate, loss, finished=finished)
+
+    def _descend(self, models: Model, what: str, rates: Any, keys: Keys, n: int) -> Lane:
+        """`n` iterations on every rung of a ladder for every member."""
         n_members = keys.shape[0]
         rates = jnp.broadcast_to(jnp.asarray(rates, dtype=float), (n_members, np.shape(rates)[-1]))
         memory = eqx.filter_vmap(lambda model: _memory(self.plan, model))(models)
         lanes = jax.tree.map(lambda a: jnp.repeat(a[:, None], rates.shape[1], axis=1), Lane(models, memory))
-        losses = []
+        self.losses, self.best = [], float("inf")
         for begin in range(0, n, _BLOCK):
             end = min(begin + _BLOCK, n)
             lanes, loss = _advance(self.problems, lanes, rates, keys, jnp.asarray([begin, end, n]), what)
-            losses.append(loss[..., : end - begin])
+            self.losses.append(loss[..., : end - begin])
+            self.latest = lanes.model
             self.done += end - begin
-            self._report(float(jnp.nanmedian(losses[-1][..., -1])))
-        return lanes, jnp.concatenate(losses, axis=-1)
+            self._report(float(jnp.nanmedian(self.losses[-1][..., -1])))
+        return lanes
 
     def _report(self, loss: float) -> None:
+        self.best = min(self.best, loss)
         rate = self.done / max(time.perf_counter() - self.began, 1e-9)
-        self.bar(Progress(self.done, self.total, rate, loss, (loss,), loss, loss, float("nan")))
+        self.bar(Progress(self.done, self.total, rate, loss, (loss,), loss, self.best, float("nan")))
 
 
 @eqx.filter_jit
@@ -489,16 +534,14 @@ def _advance(problems: Problem, lanes: Lane, rates: Array, keys: Keys, when: Int
         return jax.lax.fori_loop(begin, end, body, (lane, jnp.zeros(_BLOCK)))
 
     def member(problem, lanes, rates, key):
-        return _over(lambda some: one(problem, some[0], some[1], key), (lanes, rates))
+        return _over(problem.plan, lambda some: one(problem, some[0], some[1], key), (lanes, rates))
 
-    return _over(lambda some: member(*some), (problems, lanes, rates, keys))
+    return _over(problems.plan, lambda some: member(*some), (problems, lanes, rates, keys))
 
 
-def _over(f: Callable, xs: Any) -> Any:
+def _over(plan: Plan, f: Callable, xs: Any) -> Any:
     """Map over the first axis: at once on a GPU, one by one on a CPU, which does not thread small batched products."""
-    if jax.default_backend() == "cpu":
-        return jax.lax.map(f, xs)
-    return jax.vmap(f)(xs)
+    return jax.lax.map(f, xs) if plan.one_by_one else jax.vmap(f)(xs)
 
 
 def _iterate(problem: Problem, lane: Lane, rate: Array, key: PRNGKeyArray, share: Array, what: str):
@@ -545,31 +588,36 @@ def _scores(problems: Problem, models: Model, keys: Keys, what: str) -> Float[Ar
         return getattr(problem, what)(model, key)
 
     def member(problem, models, key):
-        return _over(lambda model: one(problem, model, key), models)
+        return _over(problem.plan, lambda model: one(problem, model, key), models)
 
-    return _over(lambda some: member(*some), (problems, models, keys))
+    return _over(problems.plan, lambda some: member(*some), (problems, models, keys))
 
 
-def _picked(models: Model, at: Array) -> Model:
-    """One rung of every member."""
-    return jax.tree.map(lambda leaf: leaf[jnp.arange(len(at)), at], models)
+def _best(models: Model, scores: Float[Array, "n_members n_rungs"], before: Model) -> tuple[Model, Array]:
+    """The best rung of every member, and which; what there was before where all have failed."""
+    sound = jnp.isfinite(scores)
+    rung = jnp.argmin(jnp.where(sound, scores, jnp.inf), axis=1)
+    any_sound = jnp.any(sound, axis=1)
+
+    def picked(leaf, old):
+        new = leaf[jnp.arange(len(rung)), rung]
+        return jnp.where(any_sound.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+    return jax.tree.map(picked, models, before), rung
 
 
 def _at_rest(models: Model) -> Model:
-    """Pre-training moves with sigma = sqrt 2, where the stationary law is exp(-Psi)."""
-    unit = jax.tree.map(lambda s: jnp.full_like(s, 0.5 * np.log(2.0)), models.log_sigma)
-    return eqx.tree_at(lambda m: m.log_sigma, models, unit)
+    """Pre-training moves with sigma = sqrt 2, where the stationary law is exp(-Psi), and knows no unit of time."""
+    unit = (jnp.full_like(models.log_sigma, 0.5 * np.log(2.0)), jnp.ones_like(models.potential.speed))
+    return eqx.tree_at(lambda m: (m.log_sigma, m.potential.speed), models, unit)
 
 
 def _back_from_rest(pretrained: Model, models: Model) -> Model:
     """The same stationary law at the noise of the data: Psi times sigma^2 / 2."""
-    heights = pretrained.potential.heights * (0.5 * models.sigma**2)[:, None]
-    return eqx.tree_at(lambda m: (m.potential.heights, m.log_sigma), pretrained, (heights, models.log_sigma))
-
-
-def _fallback(scores: Array) -> Array:
-    """Finite everywhere, so that the first of two that failed is taken."""
-    return jnp.where(jnp.isfinite(scores), scores, jnp.finfo(scores.dtype).max)
+    factor = 0.5 * models.sigma**2 / models.potential.speed
+    heights = pretrained.potential.heights * factor[:, None]
+    new = (heights, models.potential.speed, models.log_sigma)
+    return eqx.tree_at(lambda m: (m.potential.heights, m.potential.speed, m.log_sigma), pretrained, new)
 
 
 def _unseen(progress: Progress) -> None:

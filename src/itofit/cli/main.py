@@ -63,7 +63,6 @@ def fit(
     """Fit a process to snapshots and save the run."""
     snapshots = read_snapshots(data, time_key)
     _check_out(out, resume, overwrite)
-    _say(f"{snapshots}")
     if method not in ("auto", *METHODS):
         raise InputError(expected=f"--method to be auto or one of {', '.join(METHODS)}", found=method, hint="auto")
     noise, step = _noise(sigma), dt if dt == "auto" else _numbers(dt, "--dt")
@@ -80,13 +79,17 @@ def fit(
         "device": device,
         "random_state": seed,
     }
+    _say(f"{snapshots}")
     if method != "auto" and METHODS[method] is not FokkerPlanckProcess:
-        other = _of_method(METHODS[method], choices, resume).fit(snapshots)
+        other = _of_method(METHODS[method], choices, resume)
+        _clear(out, resume, overwrite)
+        other.fit(snapshots)
         other.save(out, overwrite=overwrite)
         _say(f"{_short_summary(other)}\nsaved {out}")
         return
     model = FokkerPlanckProcess(**choices, solver=method, verbose=True)
     _say(f"device {device_named(device)} ({jax.devices()[0].device_kind})")
+    _clear(out, resume, overwrite)
     model.fit(snapshots, checkpoint=out, resume=resume)
     model.save(out, overwrite=overwrite or resume)
     if model.outcome_ is not Outcome.interrupted:
@@ -135,8 +138,7 @@ def info(run: RunFolder, as_json: Annotated[bool, typer.Option("--json", help="P
             json.dumps({**about, "times": model.snapshots_.times.tolist(), "counts": model.snapshots_.counts}, indent=1)
         )
         return
-    remark = f" ({model.remark})" if model.remark else ""
-    typer.echo(f"{about['method']}{remark} on {model.snapshots_}")
+    typer.echo(f"{about['method']} on {model.snapshots_}")
     if not isinstance(model, FokkerPlanckProcess):
         typer.echo(_short_summary(model))
     else:
@@ -267,7 +269,8 @@ _FLAGS = {"n_members": "--members"}
 
 def _short_summary(model: Face) -> str:
     """How a fit of one of the other methods ended."""
-    return f"{model.outcome_.value}\n{model.seconds_:.1f} s, seed {model.seed_}"
+    remark = f"{model.method}: {model.remark}\n" if model.remark else ""
+    return f"{remark}{model.outcome_.value}\n{model.seconds_:.1f} s, seed {model.seed_}"
 
 
 def _noise(text: str) -> Any:
@@ -294,6 +297,10 @@ def _check_out(out: Path, resume: bool, overwrite: bool) -> None:
             found=f"an unfinished one in {out}" if unfinished else f"one in {out}",
             hint="--resume, or --overwrite" if unfinished else "another name, or --overwrite",
         )
+
+
+def _clear(out: Path, resume: bool, overwrite: bool) -> None:
+    """Remove what an unfinished run has left, when a new one begins."""
     if overwrite and not resume:
         _remove_checkpoints(out)
         (out / "log.jsonl").unlink(missing_ok=True)

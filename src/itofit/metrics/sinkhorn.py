@@ -21,7 +21,9 @@ _COOLING = 0.7
 
 
 def squared_distances(x: Points, y: Float[Array, "m n_dims"]) -> Costs:
-    """|x_i - y_j|^2, by products: rounding may leave -1e-6 of a large norm, which is set to 0."""
+    """|x_i - y_j|^2, by products about the middle of y; what rounding leaves below 0 is set to 0."""
+    middle = jnp.mean(y, axis=0)
+    x, y = x - middle, y - middle
     cross = x @ y.T
     return jnp.maximum(jnp.sum(x**2, axis=1)[:, None] + jnp.sum(y**2, axis=1) - 2.0 * cross, 0.0)
 
