@@ -6,6 +6,9 @@ import numpy as np
 
 from experiments.table1.records import PRINTED, Record, printed_values
 from experiments.table1.report import reaches_floor, standard_error
+from itofit import Legend, PotentialRNN
+
+REMARKS = {"potential-rnn": f"the paper's NN; {PotentialRNN.remark}", "legend": Legend.remark}
 
 Cell = tuple[str, int, str, int]
 
@@ -25,7 +28,8 @@ def summary(records: Sequence[Record], metric: str, against: str | None = None) 
         rival = None if against is None else {r["seed"]: r["value"] for r in here if _column(r) == against}
         entries = [_mean(some) if rival is None else _difference(some, rival) for some in of.values()]
         lines.append([*_place(here[0]), _floor(here), *entries])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    said = ["", *(f"{name}: {text}" for name, text in REMARKS.items() if name in columns)]
+    return "\n".join(["| " + " | ".join(line) + " |" for line in lines] + (said if len(said) > 1 else []))
 
 
 def _place(record: Record) -> list[str]:

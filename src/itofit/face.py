@@ -274,6 +274,15 @@ def read_run(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return about, arrays
 
 
+def check_choices(model: Any, **allowed: Sequence[str]) -> None:
+    """Refuse a parameter that is none of the words it may be."""
+    for name, words in allowed.items():
+        if getattr(model, name) not in words:
+            raise InputError(
+                expected=f"{name} to be one of {', '.join(words)}", found=f"{getattr(model, name)!r}", hint=words[0]
+            )
+
+
 def seed_of(random_state: int | np.integer | None) -> int:
     """The seed a model uses: the one given, or a fresh one."""
     if random_state is None:

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from scipy.spatial.distance import cdist
 
 from itofit.errors import FitWarning, InputError
-from itofit.face import seed_of
+from itofit.face import check_choices, seed_of
 from itofit.process.diffusion import diffusion_from_sigma
 from itofit.process.drift import FeatureDrift
 from itofit.process.ito import ItoProcess
@@ -159,13 +159,7 @@ class Collocation(ProcessFace):
             )
 
     def _check_choices(self) -> None:
-        for name, options in (("rule", RULES), ("centres", CENTRES)):
-            if getattr(self, name) not in options:
-                raise InputError(
-                    expected=f"{name} to be one of {', '.join(options)}",
-                    found=f"{getattr(self, name)!r}",
-                    hint=options[0],
-                )
+        check_choices(self, rule=RULES, centres=CENTRES)
         _check_count("degree", self.degree, least=0)
         if self.n_centres is not None:
             _check_count("n_centres", self.n_centres, least=1)

@@ -25,7 +25,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from itofit.errors import InputError
-from itofit.face import Face, device_named, seed_of
+from itofit.face import Face, check_choices, device_named, seed_of
 from itofit.forecast import finite, grown, push_forward, step_doubling_error
 from itofit.process.diffusion import AbstractDiffusion, diffusion_from_sigma
 from itofit.process.drift import AbstractDrift, NetworkDrift
@@ -143,7 +143,7 @@ class Legend(Face):
 
     def _begun(self, snapshots: Snapshots):
         """The game, the criterion, the run before its first iteration, and its key."""
-        self._check()
+        check_choices(self, critic=CRITICS, encoder=ENCODERS)
         options, self.seed_ = self.solver_options(), seed_of(self.random_state)
         self.dt_ = first_step(snapshots) if self.dt == "auto" else checked_step(self.dt, snapshots)
         training, held_out = snapshots, snapshots
@@ -153,15 +153,6 @@ class Legend(Face):
         self.scaling_ = Scaling.fit(training)
         training, held_out = (self.scaling_.transform(part) for part in (training, held_out))
         return prepared(self, training, held_out, Mesh.refine(training.times, self.dt_), key=self._key(1))
-
-    def _check(self) -> None:
-        for name, options in (("critic", CRITICS), ("encoder", ENCODERS)):
-            if getattr(self, name) not in options:
-                raise InputError(
-                    expected=f"{name} to be one of {', '.join(options)}",
-                    found=f"{getattr(self, name)!r}",
-                    hint=options[0],
-                )
 
     def hidden_dims(self, n_dims: int) -> int:
         """Coordinates of the hidden state."""

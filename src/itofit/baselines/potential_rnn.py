@@ -26,7 +26,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from itofit.errors import InputError
-from itofit.face import device_named, seed_of
+from itofit.face import check_choices, device_named, seed_of
 from itofit.metrics.sinkhorn import kernel_plan, sinkhorn_divergence, squared_distances
 from itofit.process.diffusion import ConstantDiffusion
 from itofit.process.drift import AbstractDrift
@@ -143,13 +143,7 @@ class PotentialRNN(ProcessFace):
 
     def _plan(self, n_points: int) -> "Plan":
         """The choices, checked."""
-        for name, options in (("mode", MODES), ("anchor", ANCHORS)):
-            if getattr(self, name) not in options:
-                raise InputError(
-                    expected=f"{name} to be one of {', '.join(options)}",
-                    found=f"{getattr(self, name)!r}",
-                    hint=options[0],
-                )
+        check_choices(self, mode=MODES, anchor=ANCHORS)
         for name in ("n_ramps", "n_pretrain", "n_short", "n_iter", "batch_size"):
             value = getattr(self, name)
             if name == "n_iter" and value is None:
