@@ -134,17 +134,25 @@ class FokkerPlanckProcess(ProcessFace, TrustMethods):
         X: Any,
         t: Any = None,
         *,
+        time_key: str | None = None,
+        rep: str | None = None,
+        genes: Sequence[str] | None = None,
+        layer: str | None = None,
         checkpoint: str | Path | None = None,
         resume: bool = False,
         listeners: Sequence[Listener] = (),
     ) -> "FokkerPlanckProcess":
-        """Fit to `Snapshots`, or to points `X` with one time per row `t`.
+        """Fit to `Snapshots`, to points `X` with one time per row `t`, or to an AnnData (`time_key`, `rep`, ...).
+
+        Of an AnnData, `time_key` names the column of obs with the times, and `rep` an array of obsm, or `genes` the
+        genes to use, from `layer` or X.
 
         `checkpoint` names a folder in which an adversarial run is saved as it goes; with `resume` a run saved there by
         the same call continues bit for bit (the moments solver keeps none and begins again). `listeners` are called
         with a `Progress` after every block of iterations.
         """
-        return self._fit(X, t, checkpoint=checkpoint, resume=resume, listeners=listeners)
+        cells = {"time_key": time_key, "rep": rep, "genes": genes, "layer": layer}
+        return self._fit(X, t, cells, checkpoint=checkpoint, resume=resume, listeners=listeners)
 
     def solver_options(self) -> AdversarialOptions | MomentsOptions:
         """The choices of the solver this estimator would use, its own in them."""

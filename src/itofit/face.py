@@ -25,6 +25,7 @@ from itofit.metrics.scorecard import Scorecard, score_snapshots
 from itofit.metrics.transport import sliced_W1
 from itofit.metrics.trivial import midpoint_at, persistence_at
 from itofit.simulate.systems import KnownSystem
+from itofit.snapshots.anndata_file import from_anndata, is_anndata
 from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.solve.outcome import Outcome
 
@@ -70,16 +71,25 @@ class Face(BaseEstimator, abc.ABC):
     def _restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Set the learned attributes from what `_values` and `_arrays` gave."""
 
-    def fit(self, X: Any, t: Any = None) -> Self:
-        """Fit to `Snapshots`, or to points `X` with one time per row `t`."""
-        return self._fit(X, t)
+    def fit(
+        self,
+        X: Any,
+        t: Any = None,
+        *,
+        time_key: str | None = None,
+        rep: str | None = None,
+        genes: Sequence[str] | None = None,
+        layer: str | None = None,
+    ) -> Self:
+        """Fit to `Snapshots`, to points `X` with one time per row `t`, or to an AnnData.
 
-    def _fit(self, X: Any, t: Any, **how: Any) -> Self:
-        snapshots = X if isinstance(X, Snapshots) else _from_rows(X, t)
-        if isinstance(X, Snapshots) and t is not None:
-            raise InputError(
-                expected="Snapshots alone, or points with t", found="Snapshots and t", hint="fit(snapshots)"
-            )
+        Of an AnnData, `time_key` names the column of obs with the times, and `rep` an array of obsm, or `genes` the
+        genes to use, from `layer` or X.
+        """
+        return self._fit(X, t, {"time_key": time_key, "rep": rep, "genes": genes, "layer": layer})
+
+    def _fit(self, X: Any, t: Any, cells: dict[str, Any], **how: Any) -> Self:
+        snapshots = _observed(X, t, cells)
         _check_motion(snapshots)
         self._learn(snapshots, **how)
         self.snapshots_ = snapshots
@@ -319,6 +329,22 @@ def processor() -> Any:
         return jax.devices("cpu")[0]
     except RuntimeError:
         return jax.devices()[0]
+
+
+def _observed(X: Any, t: Any, cells: dict[str, Any]) -> Snapshots:
+    """What was given, as snapshots."""
+    if isinstance(X, Snapshots) and t is not None:
+        raise InputError(expected="Snapshots alone, or points with t", found="Snapshots and t", hint="fit(snapshots)")
+    if is_anndata(X):
+        if t is not None:
+            raise InputError(expected="time_key with an AnnData", found="t", hint="fit(adata, time_key='day')")
+        return from_anndata(X, **cells)
+    asked = [name for name, value in cells.items() if value is not None]
+    if asked:
+        raise InputError(
+            expected=f"{', '.join(asked)} with an AnnData", found=f"{type(X).__name__}", hint="leave it out"
+        )
+    return X if isinstance(X, Snapshots) else _from_rows(X, t)
 
 
 def _from_rows(X: Any, t: Any) -> Snapshots:

@@ -35,9 +35,12 @@ METHODS: dict[str, type[Face]] = {
 _SIGMA_HELP = (
     f"Noise: learn (one number a coordinate), {', '.join(KINDS)}; or known: a number, or one per coordinate as 1,2,0.5."
 )
-DataFile = Annotated[Path, typer.Argument(help="Snapshots: .npz, .csv or .parquet.")]
+DataFile = Annotated[Path, typer.Argument(help="Snapshots: .npz, .csv, .parquet or .h5ad.")]
 RunFolder = Annotated[Path, typer.Argument(help="A folder written by `itofit fit`.")]
 TimeKey = Annotated[str | None, typer.Option(help="Column (or array) that holds the times.")]
+Rep = Annotated[str | None, typer.Option(help="Of an .h5ad file: the array of obsm, e.g. X_pca.")]
+Genes = Annotated[str | None, typer.Option(help="Of an .h5ad file, instead of --rep: genes, with commas between.")]
+Layer = Annotated[str | None, typer.Option(help="Of an .h5ad file: the layer to read --genes from.")]
 
 
 @app.command()
@@ -57,11 +60,14 @@ def fit(
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     time_key: TimeKey = None,
+    rep: Rep = None,
+    genes: Genes = None,
+    layer: Layer = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in --out.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
 ) -> None:
     """Fit a process to snapshots and save the run."""
-    snapshots = read_snapshots(data, time_key)
+    snapshots = read_snapshots(data, time_key, rep=rep, genes=_words(genes), layer=layer)
     _check_out(out, resume, overwrite)
     if method not in ("auto", *METHODS):
         raise InputError(expected=f"--method to be auto or one of {', '.join(METHODS)}", found=method, hint="auto")
@@ -102,7 +108,7 @@ def fit(
 def forecast(
     run: RunFolder,
     at: Annotated[list[float], typer.Option(help="A time to forecast; repeat for more.")],
-    out: Annotated[Path, typer.Option(help="File for the clouds: .npz, .csv or .parquet.")],
+    out: Annotated[Path, typer.Option(help="File for the clouds: .npz, .csv, .parquet or .h5ad.")],
     n_samples: Annotated[int | None, typer.Option(help="Points a time; default one per start point.")] = None,
     start: Annotated[str, typer.Option(help="initial or previous.")] = "initial",
 ) -> None:
@@ -119,10 +125,13 @@ def score(
     system: Annotated[str | None, typer.Option(help="Known system whose truth gives the floor.")] = None,
     start: Annotated[str, typer.Option(help="initial or previous.")] = "initial",
     time_key: TimeKey = None,
+    rep: Rep = None,
+    genes: Genes = None,
+    layer: Layer = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print records as JSON.")] = False,
 ) -> None:
     """Score a run against held-out snapshots, every distance beside its sampling floor."""
-    snapshots = read_snapshots(held_out, time_key)
+    snapshots = read_snapshots(held_out, time_key, rep=rep, genes=_words(genes), layer=layer)
     truth = None if system is None else known_system(system, snapshots.n_dims)
     card = load_run(run).scorecard(snapshots, truth=truth, start=start)
     typer.echo(json.dumps(card.to_records(), indent=1) if as_json else str(card))
@@ -276,6 +285,10 @@ def _short_summary(model: Face) -> str:
 def _noise(text: str) -> Any:
     """The word for a noise to be learned, or the numbers of a known one; a word that says nothing is refused."""
     return text if text[:1].isalpha() and is_learned(text) else _numbers(text, "--sigma")
+
+
+def _words(text: str | None) -> list[str] | None:
+    return None if text is None else [word.strip() for word in text.split(",")]
 
 
 def _numbers(text: str, option: str) -> Any:

@@ -1,5 +1,6 @@
 """What was observed: clouds of points at a few times."""
 
+from itofit.snapshots.anndata_file import from_anndata as from_anndata
 from itofit.snapshots.clouds import Snapshots as Snapshots
 from itofit.snapshots.files import read_snapshots as read_snapshots
 from itofit.snapshots.files import write_snapshots as write_snapshots
