@@ -226,9 +226,9 @@ def test_missing_files_folders_and_unknown_suffixes_are_refused(tmp_path, refuse
         read_snapshots(tmp_path / "none.npz")
     with refused("no file at"):
         read_snapshots(tmp_path)
-    (tmp_path / "a.h5ad").write_bytes(b"")
-    with refused("'a.h5ad'"):
-        read_snapshots(tmp_path / "a.h5ad")
+    (tmp_path / "a.xlsx").write_bytes(b"")
+    with refused("'a.xlsx'"):
+        read_snapshots(tmp_path / "a.xlsx")
     with refused("'a.txt'"):
         write_snapshots(weighted, tmp_path / "a.txt")
     with refused("no folder at"):

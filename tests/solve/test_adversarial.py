@@ -278,7 +278,7 @@ def test_fits_together_are_those_by_themselves(data, straight):
 
 
 def test_what_cannot_be_fitted_together_is_refused(data, refused):
-    with refused("as many data sets"):
+    with refused("equal choices"):
         fit_together([tiny(), tiny(n_iter=7)], [data, data])
     with refused("as many data sets"):
         fit_together([], [])

@@ -186,6 +186,7 @@ def lowered(n_iter, **how):
     return scaling.sd * np.diag(np.asarray(first(jnp.zeros(2)))), np.diag(model.diffusion(np.zeros(2)))
 
 
+@pytest.mark.slow
 def test_the_adversarial_solver_learns_noise_from_above():
     how = {"eval_every": 40, "drift_form": "skip", "drift_rate": 5e-3, "averaging": 0.9}
     before, after = lowered(80, batch_size=None, options=how)
