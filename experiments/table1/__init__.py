@@ -7,7 +7,6 @@
     python -m experiments.table1 --all --method adversarial --seeds 3 --runs fits --fit-only
 
 A run is resumable fit by fit: the file is replaced as a whole after every fit, and a fit that is complete in it is
-not repeated. With `--runs` the adversarial fits are kept as run folders: a machine with a GPU can make them
-(`--fit-only`) and another one score them. A new method joins by its name in
-`methods.METHODS` or `methods.TOGETHER`.
+not repeated. With `--runs` the fits of methods that train are kept as run folders: a machine with a GPU can make them
+(`--fit-only`) and another one score them. A new method joins by its name in `methods.METHODS` or `methods.TOGETHER`.
 """

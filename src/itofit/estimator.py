@@ -22,7 +22,7 @@ from itofit.process_face import ProcessFace, warn_of_ending
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshots
 from itofit.snapshots.scaling import Scaling
-from itofit.snapshots.split import split_rows
+from itofit.snapshots.split import FEWEST_TO_SPLIT, split_rows
 from itofit.solve.adversarial import Member, fit_members, fresh_drift
 from itofit.solve.checkpoint import Checkpoint, fill_tree, fingerprint, named_arrays
 from itofit.solve.dictionaries import library_for
@@ -53,7 +53,6 @@ _ADVERSARIAL_FIELDS = {field.name for field in dataclasses.fields(AdversarialOpt
 _MOST_REFINEMENTS = 2
 # Chi-squared by degree of freedom that draws a warning, besides four standard deviations of its own noise.
 _TOO_MUCH_MISFIT = 1.5
-_FEWEST_TO_SPLIT = 20
 
 
 class FokkerPlanckProcess(ProcessFace, TrustMethods):
@@ -439,7 +438,7 @@ class _Task(NamedTuple):
         scaling = Scaling.fit(snapshots)  # refuses a coordinate that does not vary
         training, held_out = snapshots, snapshots
         if isinstance(options, AdversarialOptions):
-            if options.hold_out > 0.0 and min(snapshots.counts) >= _FEWEST_TO_SPLIT:
+            if options.hold_out > 0.0 and min(snapshots.counts) >= FEWEST_TO_SPLIT:
                 training, held_out = split_rows(snapshots, options.hold_out, seed)
             scaling = Scaling.fit(training) if options.standardise else Scaling.identity(snapshots.n_dims)
         standard = scaling.transform(training)

@@ -37,9 +37,9 @@ from itofit.simulate.euler import euler_path
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.snapshots.scaling import Scaling
-from itofit.snapshots.split import split_rows
+from itofit.snapshots.split import FEWEST_TO_SPLIT, split_rows
 from itofit.solve.adversarial import first_run, play
-from itofit.solve.adversaries import AbstractAdversary, NetworkAdversary, largest_slope
+from itofit.solve.adversaries import AbstractAdversary, NetworkAdversary, climbed, largest_slope
 from itofit.solve.checkpoint import fill_tree, named_arrays
 from itofit.solve.criterion import PlainCriterion, fixed_cosines
 from itofit.solve.game import Draw, Game, Leg, Nodes, Paths
@@ -56,7 +56,6 @@ ENCODERS = ("network", "identity")
 
 # Hidden coordinates beside those that are seen; their networks; the weight of the penalty.
 _MORE_HIDDEN, _CODE_WIDTH, _PENALTY = 2, 64, 10.0
-_FEWEST_TO_SPLIT = 20
 
 
 class Legend(Face):
@@ -148,7 +147,7 @@ class Legend(Face):
         self.dt_ = first_step(snapshots) if self.dt == "auto" else checked_step(self.dt, snapshots)
         training, held_out = snapshots, snapshots
         Scaling.fit(snapshots)  # refuses a coordinate that does not vary
-        if min(snapshots.counts) >= _FEWEST_TO_SPLIT:
+        if min(snapshots.counts) >= FEWEST_TO_SPLIT:
             training, held_out = split_rows(snapshots, options.hold_out, self.seed_)
         self.scaling_ = Scaling.fit(training)
         training, held_out = (self.scaling_.transform(part) for part in (training, held_out))
@@ -428,10 +427,8 @@ class PenaltyAdversary(AbstractAdversary):
                 values = game.residuals(probes, drift, draw, paths, game.nodes(k))
                 return jnp.sum(values - _PENALTY * self._excess(probes, game, draw, paths, k)), values
 
-            (_, values), slope = eqx.filter_value_and_grad(gain, has_aux=True)(probes)
-            downhill = jax.tree.map(jnp.negative, slope)
-            updates, memory = optimiser.update(downhill, memory, eqx.filter(probes, eqx.is_inexact_array))
-            return (eqx.apply_updates(probes, updates), memory), values
+            probes, memory, values = climbed(gain, probes, memory, optimiser)
+            return (probes, memory), values
 
         keys = jax.random.split(key, game.options.critic_steps)
         (probes, memory), values = jax.lax.scan(ascend, (self.probes, self.memory), keys)

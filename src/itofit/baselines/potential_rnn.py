@@ -289,7 +289,7 @@ class Model(eqx.Module):
         return jnp.exp(self.log_sigma)
 
     def process(self) -> ItoProcess:
-        """DX = -grad Psi dt + sigma dW."""
+        """The process dX = -grad Psi dt + sigma dW."""
         factor = self.sigma * jnp.eye(self.potential.weights.shape[-1])
         return ItoProcess(self.potential, ConstantDiffusion(factor))
 
@@ -457,14 +457,12 @@ class _Training:
         """Pre-train, climb the ladder, run long; Ctrl-C keeps what there is."""
         plan, nan = self.plan, jnp.full(keys.shape[0], jnp.nan)
         k = [jax.vmap(lambda key, i=i: jax.random.fold_in(key, i))(keys) for i in range(5)]
-        found, finished = (
-            Found(models, nan, nan, jnp.full((keys.shape[0], plan.n_iter), jnp.nan), finished=False),
-            False,
-        )
+        found = Found(models, nan, nan, jnp.full((keys.shape[0], plan.n_iter), jnp.nan), finished=False)
+        finished = False
         try:
             rates = plan.rates(5)
             lanes = self._descend(_at_rest(models), "contrast", rates, k[0], plan.n_pretrain)
-            scores = _scores(self.problems, lanes.model, k[1], "misfit_at_rest")
+            scores = _scores(self.problems, lanes.model, k[1], "rest")
             pretrained, rung = _best(lanes.model, scores, _at_rest(models))
             pretrained = _back_from_rest(pretrained, models)
             found = eqx.tree_at(lambda f: (f.model, f.pretrain_rate), found, (pretrained, jnp.asarray(rates)[rung]))
@@ -579,7 +577,7 @@ def _scores(problems: Problem, models: Model, keys: Keys, what: str) -> Float[Ar
     def one(problem, model, key):
         if what == "transport":
             return problem.transport(model, key, None if problem.plan.faithful else 4 * problem.plan.batch_size)
-        return getattr(problem, what)(model, key)
+        return problem.misfit_at_rest(model, key)
 
     def member(problem, models, key):
         return _over(problem.plan, lambda model: one(problem, model, key), models)

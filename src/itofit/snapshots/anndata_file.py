@@ -55,9 +55,7 @@ def read(
     anndata = _anndata()
     try:
         adata = anndata.read_h5ad(path, backed="r")
-    except Exception as error:
-        if isinstance(error, KeyboardInterrupt | MemoryError):
-            raise
+    except (OSError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise InputError(
             expected=f"{path.name} to be a complete h5ad file", found=str(error).splitlines()[0], hint="write it again"
         ) from None

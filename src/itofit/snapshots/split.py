@@ -5,6 +5,9 @@ import numpy as np
 from itofit.errors import InputError
 from itofit.snapshots.clouds import Snapshots
 
+# A snapshot with fewer points has none to spare.
+FEWEST_TO_SPLIT = 20
+
 
 def split_rows(snapshots: Snapshots, fraction: float, seed: int = 0) -> tuple[Snapshots, Snapshots]:
     """Split the rows of every snapshot; returns (kept, held out) with `fraction` of each held out.

@@ -86,10 +86,7 @@ class NetworkAdversary(AbstractAdversary):
                 values = game.residuals(_normalised(probes), drift, seen, way, nodes)
                 return jnp.sum(values), values
 
-            (_, values), slope = eqx.filter_value_and_grad(gain, has_aux=True)(probes)
-            downhill = jax.tree.map(jnp.negative, slope)
-            updates, memory = optimiser.update(downhill, memory, eqx.filter(probes, eqx.is_inexact_array))
-            probes = eqx.apply_updates(probes, updates)
+            probes, memory, values = climbed(gain, probes, memory, optimiser)
             return (_sharpened(probes, options.power_iterations), memory), values
 
         keys = jax.random.split(key, options.critic_steps)
@@ -155,6 +152,14 @@ class RidgeAdversary(AbstractAdversary):
         """Ridges are not bound in slope."""
         del game
         return jnp.full((), jnp.nan)
+
+
+def climbed(gain, probes, memory: optax.OptState, optimiser: optax.GradientTransformation):
+    """One step up `gain`, which gives a sum and the values behind it; these are from before the step."""
+    (_, values), slope = eqx.filter_value_and_grad(gain, has_aux=True)(probes)
+    downhill = jax.tree.map(jnp.negative, slope)
+    updates, memory = optimiser.update(downhill, memory, eqx.filter(probes, eqx.is_inexact_array))
+    return eqx.apply_updates(probes, updates), memory, values
 
 
 def largest_slope(probes: AbstractProbe, game: Game) -> Float[Array, ""]:
