@@ -24,6 +24,7 @@ from itofit import (
     Snapshots,
 )
 from itofit.cli.main import METHODS, app, load_run
+from itofit.metrics import W1
 
 pytestmark = pytest.mark.filterwarnings("ignore::itofit.errors.FitWarning")
 
@@ -71,6 +72,18 @@ def test_it_says_how_it_ended(fitted):
     assert model.outcome_.is_good
     assert model.seconds_ >= 0.0
     assert model.seed_ == 3
+
+
+def test_between_snapshots_a_forecast_is_held_to_both(fitted):
+    name, model = fitted
+    if name == "persistence":
+        pytest.skip("nothing moves")
+    found, (_, after, _) = model.forecast([0.3 - 1e-9], start="between"), observed()
+    # what the process misses at the snapshot after is taken off; what is left is noise over 1e-9 of time, about 3e-5
+    assert W1(found.clouds[0], after.points, found.weights[0], after.weights) < 1e-3
+    assert len(model.forecast([0.2], n_samples=25, start="between").clouds[0]) == 25
+    later = [model.forecast([1.5], start=start).clouds[0] for start in ("previous", "between") if name != "midpoint"]
+    assert all(np.array_equal(cloud, later[0]) for cloud in later)
 
 
 def test_a_forecast_is_snapshots_at_the_times_asked(fitted):

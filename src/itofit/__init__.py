@@ -9,6 +9,8 @@ from itofit.errors import FitWarning as FitWarning
 from itofit.errors import InputError as InputError
 from itofit.estimator import FokkerPlanckProcess as FokkerPlanckProcess
 from itofit.face import fit_together as fit_together
+from itofit.left_out import LeftOut as LeftOut
+from itofit.left_out import leave_out as leave_out
 from itofit.metrics import Scorecard as Scorecard
 from itofit.process import ItoProcess as ItoProcess
 from itofit.process import ParametricSigma as ParametricSigma
@@ -21,5 +23,4 @@ from itofit.snapshots import split_rows as split_rows
 from itofit.snapshots import write_snapshots as write_snapshots
 from itofit.solve import Outcome as Outcome
 from itofit.trust.compare import compare as compare
-
-__version__ = "0.1.0"
+from itofit.version import VERSION as __version__  # noqa: F401

@@ -137,6 +137,7 @@ class FokkerPlanckProcess(ProcessFace, TrustMethods):
         rep: str | None = None,
         genes: Sequence[str] | None = None,
         layer: str | None = None,
+        n_pcs: int | None = None,
         checkpoint: str | Path | None = None,
         resume: bool = False,
         listeners: Sequence[Listener] = (),
@@ -144,13 +145,13 @@ class FokkerPlanckProcess(ProcessFace, TrustMethods):
         """Fit to `Snapshots`, to points `X` with one time per row `t`, or to an AnnData (`time_key`, `rep`, ...).
 
         Of an AnnData, `time_key` names the column of obs with the times, and `rep` an array of obsm, or `genes` the
-        genes to use, from `layer` or X.
+        genes to use, from `layer` or X; with `n_pcs` so many principal components of them, or of all genes.
 
         `checkpoint` names a folder in which an adversarial run is saved as it goes; with `resume` a run saved there by
         the same call continues bit for bit (the moments solver keeps none and begins again). `listeners` are called
         with a `Progress` after every block of iterations.
         """
-        cells = {"time_key": time_key, "rep": rep, "genes": genes, "layer": layer}
+        cells = {"time_key": time_key, "rep": rep, "genes": genes, "layer": layer, "n_pcs": n_pcs}
         return self._fit(X, t, cells, checkpoint=checkpoint, resume=resume, listeners=listeners)
 
     def solver_options(self) -> AdversarialOptions | MomentsOptions:

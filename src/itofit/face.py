@@ -8,7 +8,9 @@ wherever its name is shown.
 import abc
 import json
 import re
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -19,15 +21,17 @@ from sklearn.exceptions import NotFittedError
 
 from itofit.arrays import read_arrays, write_arrays
 from itofit.errors import InputError
-from itofit.forecast import checked_times, start_before
+from itofit.forecast import BETWEEN, checked_times, start_before
 from itofit.metrics.floor import Metric, plain_weights
 from itofit.metrics.scorecard import Scorecard, score_snapshots
 from itofit.metrics.transport import sliced_W1
 from itofit.metrics.trivial import midpoint_at, persistence_at
 from itofit.simulate.systems import KnownSystem
 from itofit.snapshots.anndata_file import from_anndata, is_anndata
+from itofit.snapshots.cells import CellSpace
 from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.solve.outcome import Outcome
+from itofit.version import VERSION
 
 FORMAT = 2
 MODEL_FILE = "model.npz"
@@ -80,17 +84,20 @@ class Face(BaseEstimator, abc.ABC):
         rep: str | None = None,
         genes: Sequence[str] | None = None,
         layer: str | None = None,
+        n_pcs: int | None = None,
     ) -> Self:
         """Fit to `Snapshots`, to points `X` with one time per row `t`, or to an AnnData.
 
         Of an AnnData, `time_key` names the column of obs with the times, and `rep` an array of obsm, or `genes` the
-        genes to use, from `layer` or X.
+        genes to use, from `layer` or X; with `n_pcs` so many principal components of them, or of all genes.
         """
-        return self._fit(X, t, {"time_key": time_key, "rep": rep, "genes": genes, "layer": layer})
+        return self._fit(X, t, {"time_key": time_key, "rep": rep, "genes": genes, "layer": layer, "n_pcs": n_pcs})
 
     def _fit(self, X: Any, t: Any, cells: dict[str, Any], **how: Any) -> Self:
         snapshots = _observed(X, t, cells)
         _check_motion(snapshots)
+        if snapshots.space is not None and getattr(self, "verbose", False):
+            sys.stderr.write(f"{counted(snapshots)}\n")
         self._learn(snapshots, **how)
         self.snapshots_ = snapshots
         self.n_features_in_ = snapshots.n_dims
@@ -99,8 +106,9 @@ class Face(BaseEstimator, abc.ABC):
     def predict(self, time: float, n_samples: int | None = None, start: str = "initial") -> np.ndarray:
         """A cloud at one time, as an array; without `n_samples` one point per start point.
 
-        `start="initial"` grows it from the first snapshot, `"previous"` from the last one at or before `time`.
-        Weighted start points are resampled, so the rows count equally.
+        `start="initial"` grows it from the first snapshot, `"previous"` from the last one at or before `time`;
+        `"between"` does so too and takes off along the way what would be missed at the snapshot after, so that an
+        interpolation is held to both. Weighted start points are resampled, so the rows count equally.
         """
         self._check_fitted()
         found = self.forecast([float(time)], n_samples, start)
@@ -114,7 +122,20 @@ class Face(BaseEstimator, abc.ABC):
         """Clouds at any times from the first snapshot on, as `Snapshots`."""
         self._check_fitted()
         wanted = checked_times(times, float(self.snapshots_.times[0]))
-        return self._carry(wanted, n_samples, start, None)
+        found = self._carry(wanted, n_samples, start, None)
+        return replace(found, space=self.snapshots_.space, made_by={**self._made_by(), "start": start})
+
+    def _made_by(self) -> dict[str, Any]:
+        """What is written beside what this model made."""
+        return {
+            "itofit": VERSION,
+            "method": getattr(self, "solver_", self.method),
+            "remark": self.remark or None,
+            "seed": self.seed_,
+            "outcome": self.outcome_.name,
+            "fitted_times": self.snapshots_.times,
+            "fitted_counts": np.asarray(self.snapshots_.counts),
+        }
 
     def scorecard(
         self,
@@ -136,7 +157,7 @@ class Face(BaseEstimator, abc.ABC):
         begin = None if at_start is None else held_out.at(first)
 
         def grown_from(time: float) -> Snapshot:
-            found = start_before(self.snapshots_, time, start)
+            found = start_before(self.snapshots_, time, "previous" if start == BETWEEN else start)
             return begin if begin is not None and found.time == first else found
 
         scored = held_out.select([i for i in range(len(held_out)) if i != at_start])
@@ -189,9 +210,12 @@ class Face(BaseEstimator, abc.ABC):
             )
         params = {name: _plain(name, value) for name, value in self.get_params(deep=False).items()}
         name = getattr(self, "solver_", self.method)
+        space = self.snapshots_.space
         about = {"format": FORMAT, "method": name, "params": params, "values": self._values()}
+        about |= {} if space is None else {"cells": space.to_json()}
         X, t, w = self.snapshots_.to_rows()
         arrays = {"X": X, "t": t, "w": w, "names": np.asarray(self.snapshots_.names), **self._arrays()}
+        arrays |= {} if space is None else space.to_arrays()
         folder.mkdir(parents=True, exist_ok=True)
         write_arrays(target, {"about": np.asarray(json.dumps(about)), **arrays})
 
@@ -206,7 +230,9 @@ class Face(BaseEstimator, abc.ABC):
                 hint="load it with its own class",
             )
         model = cls(**about["params"])
-        model.snapshots_ = Snapshots.from_rows(arrays["X"], arrays["t"], arrays["w"], arrays["names"].tolist())
+        snapshots = Snapshots.from_rows(arrays["X"], arrays["t"], arrays["w"], arrays["names"].tolist())
+        space = CellSpace.restored(about["cells"], arrays) if "cells" in about else None
+        model.snapshots_ = replace(snapshots, space=space)
         model.n_features_in_ = model.snapshots_.n_dims
         model._restore(about["values"], arrays)
         return model
@@ -214,6 +240,13 @@ class Face(BaseEstimator, abc.ABC):
     def _check_fitted(self) -> None:
         if not hasattr(self, "snapshots_"):
             raise NotFittedError(f"this {type(self).__name__} has not been fitted: call fit(snapshots) first")
+
+
+def counted(snapshots: Snapshots) -> str:
+    """Cells at each time, for people to see before a fit."""
+    parts = ", ".join(f"{t:g}: {n}" for t, n in zip(snapshots.times, snapshots.counts, strict=True))
+    key = "time" if snapshots.space is None else snapshots.space.time_key
+    return f"cells by {key}: {parts}; {snapshots.n_dims} coordinates"
 
 
 def fit_together(models: Sequence[Any], data: Sequence[Snapshots]) -> list[Any]:

@@ -17,7 +17,11 @@ from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshot, Snapshots, numeric_times, time_tolerance
 from itofit.snapshots.scaling import Scaling
 
+# Where a cloud is grown from; a forecast may also be `between`: grown from the snapshot before, landed in that after.
 STARTS = ("initial", "previous")
+BETWEEN = "between"
+# (clouds, their ends, weights, the snapshot to land in, shares of the way) -> (clouds, weights)
+Landing = Callable[..., tuple[list[np.ndarray], np.ndarray]]
 
 
 def checked_times(times: Sequence[float] | np.ndarray, first: float) -> np.ndarray:
@@ -38,7 +42,11 @@ def checked_times(times: Sequence[float] | np.ndarray, first: float) -> np.ndarr
 def start_before(snapshots: Snapshots, time: float, start: str) -> Snapshot:
     """The first snapshot (`initial`), or the last one at or before `time` (`previous`)."""
     if start not in STARTS:
-        raise InputError(expected=f"start to be one of {', '.join(STARTS)}", found=f"{start!r}", hint="'initial'")
+        raise InputError(
+            expected=f"start to be one of {', '.join(STARTS)}, or of a forecast {BETWEEN}",
+            found=f"{start!r}",
+            hint="'initial'",
+        )
     if start == "initial":
         return snapshots.at(float(snapshots.times[0]))
     earlier = snapshots.times[snapshots.times <= time + time_tolerance(snapshots.times)]
@@ -118,17 +126,31 @@ def grown(
     first: Snapshot | None,
     seed: int,
     key: PRNGKeyArray,
+    land: Landing,
     push: Callable[..., list[np.ndarray]] = push_in_units,
 ) -> Snapshots:
-    """Clouds at increasing `times`, grown from the snapshot that `start` names; `first` stands in for the first."""
+    """Clouds at increasing `times`, grown from the snapshot that `start` names; `first` stands in for the first.
+
+    Of clouds `between`, `land` holds the paths to the snapshot after; beyond the last there is none.
+    """
     clouds, masses = [], []
-    begins = [start_before(snapshots, float(t), start).time for t in times]
+    before = "previous" if start == BETWEEN else start
+    begins = [start_before(snapshots, float(t), before).time for t in times]
     for began, group in itertools.groupby(range(len(times)), key=lambda i: begins[i]):
         wanted = [float(times[i]) for i in group]
         source = first if first is not None and began == first.time else snapshots.at(began)
         points, weights = resampled(source.points, source.weights, n_samples, seed)
-        begin_key = jax.random.fold_in(key, int(np.searchsorted(snapshots.times, began)))
-        clouds += push(process, scaling, Snapshot(began, points, weights), wanted, dt, key=begin_key)
+        after = int(np.searchsorted(snapshots.times, began, side="right"))
+        begin_key = jax.random.fold_in(key, after - 1)
+        ends = [float(snapshots.times[after])] if start == BETWEEN and after < len(snapshots) else []
+        found = push(process, scaling, Snapshot(began, points, weights), [*wanted, *ends], dt, key=begin_key)
+        if ends:
+            shares = [(t - began) / (ends[0] - began) for t in wanted]
+            found, weights = land(found[:-1], found[-1], weights, snapshots.at(ends[0]), shares)
+            rows = None if n_samples is None else resampled(np.arange(len(weights))[:, None], weights, n_samples, seed)
+            found = found if rows is None else [cloud[rows[0][:, 0]] for cloud in found]
+            weights = weights if rows is None else rows[1]
+        clouds += found
         masses += [weights] * len(wanted)
     return Snapshots.from_arrays(clouds, times, masses, snapshots.names)
 

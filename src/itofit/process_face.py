@@ -16,7 +16,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from itofit.errors import FitWarning, InputError
 from itofit.face import Face
 from itofit.forecast import checked_times, grown, push_in_units, resampled, start_before, step_doubling_error
+from itofit.metrics.landing import landed
 from itofit.process.ito import ItoProcess, rescaled
+from itofit.process.tangent import tangent_arrows
+from itofit.snapshots.anndata_file import annotate, cell_points, embedding
 from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.snapshots.scaling import Scaling
 from itofit.solve.outcome import Outcome
@@ -72,9 +75,31 @@ class ProcessFace(Face):
         clouds = push_in_units(self.standard_process_, self.scaling_, thin, wanted, self.dt_, key=self._key(2))
         return np.stack(clouds, axis=1)
 
+    def annotate(self, adata: Any, basis: str | None = None, *, copy: bool = False) -> Any:
+        """Write the drift at every cell into an AnnData that holds the coordinates of the fit; with `copy` into a copy.
+
+        `obsm["itofit_drift"]`, `obs["itofit_speed"]`, and for scvelo's plots (`vkey="itofit_drift"`) arrows in the
+        fitted coordinates, or with `basis="umap"` in the embedding `obsm["X_umap"]`: the drift through the linear map
+        that fits the embedding best around each cell.
+        """
+        self._check_fitted()
+        space = self.snapshots_.space
+        if space is None:
+            raise InputError(
+                expected="a model that was fitted to an AnnData",
+                found="one fitted to arrays",
+                hint="fit(adata, time_key='day', rep='X_pca')",
+            )
+        points = cell_points(adata, space)
+        drift = self.drift(points)
+        arrows = {} if basis is None else {basis: tangent_arrows(points, drift, embedding(adata, basis))}
+        adata = adata.copy() if copy else adata
+        annotate(adata, space, drift, self._made_by(), arrows)
+        return adata if copy else None
+
     def _carry(self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None) -> Snapshots:
         how = {"n_samples": n_samples, "start": start, "first": first, "seed": self.seed_, "key": self._key(4)}
-        return grown(self.standard_process_, self.scaling_, self.snapshots_, times, self.dt_, **how)
+        return grown(self.standard_process_, self.scaling_, self.snapshots_, times, self.dt_, **how, land=landed)
 
     def _step_error(self, process: ItoProcess, standard: Snapshots, dt: float) -> float:
         """How far halving `dt` moves a mean or sd of the first snapshot's points, in sds."""

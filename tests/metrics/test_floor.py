@@ -109,3 +109,10 @@ def test_points_of_weight_zero_do_not_enter_the_floor():
     test = Snapshot(1.0, x, w)
     # Thirty points of sd 1 in two halves are nowhere near the outliers.
     assert split_half_floor(coordinate_W1, test, test).mean < 2.0
+
+
+def test_every_model_meets_the_same_halves():
+    rng = np.random.default_rng(0)
+    test, small, large = (even(rng.normal(size=(n, 2))) for n in (30, 17, 200))
+    first, second = (split_half_floor(coordinate_W1, test, model) for model in (small, large))
+    assert (first.mean, first.sd) == (second.mean, second.sd)

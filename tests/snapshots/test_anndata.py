@@ -5,9 +5,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from sklearn.decomposition import PCA
 
-from itofit import Persistence, from_anndata, read_snapshots, write_snapshots
-from itofit.snapshots.anndata_file import cell_times
+from itofit import Persistence, Snapshots, from_anndata, read_snapshots, write_snapshots
+from itofit.snapshots.anndata_file import cell_points, cell_times, cells_like
 
 N = 30
 GENES = ["Mt1", "Mt2", "Tdh", "Gsn"]
@@ -144,9 +145,117 @@ def test_files_that_are_none_are_refused(refused, tmp_path):
 def test_clouds_are_written_and_read_back(tmp_path):
     found = from_anndata(cells(), "day", rep="X_pca")
     write_snapshots(found, tmp_path / "out.h5ad")
-    back = read_snapshots(tmp_path / "out.h5ad", "t", genes=list(found.names))
+    back = read_snapshots(tmp_path / "out.h5ad", "day", rep="X_pca")
     assert back.names == found.names
     for a, b in zip(back.clouds, found.clouds, strict=True):
         np.testing.assert_allclose(a[np.lexsort(a.T)], b[np.lexsort(b.T)], rtol=1e-6)
     adata = anndata.read_h5ad(tmp_path / "out.h5ad")
-    assert set(adata.obs) == {"t", "w"}
+    assert set(adata.obs) == {"day"}
+
+
+def grid(days=DAYS, kind=np.asarray):
+    """Cells with labels of the asked kind, and genes that lie on few components."""
+    adata = cells(days, kind)
+    rng = np.random.default_rng(1)
+    table = rng.normal(size=(N, 2)) @ rng.normal(size=(2, 4)) + 5.0
+    adata.X = kind(table)
+    return adata
+
+
+def test_principal_components_are_those_of_scikit_learn_and_lead_back():
+    adata = grid()
+    found = from_anndata(adata, "day", n_pcs=2)
+    assert found.names == ("PC1", "PC2")
+    reference = PCA(2, svd_solver="full").fit(adata.X)
+    table = np.asarray(adata.X)
+    wanted = reference.transform(table)
+    signs = np.sign(np.sum(cell_points(adata, found.space) * wanted, axis=0))
+    np.testing.assert_allclose(cell_points(adata, found.space), signs * wanted, atol=1e-5)
+    # the genes have two components, so that nothing is lost on the way back
+    back = found.to_anndata(adata)
+    assert back.var_names.tolist() == GENES
+    np.testing.assert_allclose(np.sort(np.asarray(back.X), axis=0), np.sort(table, axis=0), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [scipy.sparse.csr_matrix, scipy.sparse.csc_array])
+def test_components_of_sparse_cells_are_those_of_dense_ones(kind):
+    dense, sparse = (cell_points(a, from_anndata(a, "day", n_pcs=2).space) for a in (cells(), cells(kind=kind)))
+    np.testing.assert_allclose(sparse, dense, atol=1e-5)
+
+
+def test_components_see_the_cells_they_are_fitted_on_and_no_others():
+    adata = grid()
+    other = grid()
+    other.X[DAYS == 2.0] += 7.0
+    training = [a[DAYS != 2.0] for a in (adata, other)]
+    first, second = (from_anndata(a, "day", n_pcs=2).space for a in training)
+    np.testing.assert_array_equal(first.axes.axes, second.axes.axes)
+    held_out = cells_like(adata[DAYS == 2.0], first)
+    assert held_out.times.tolist() == [2.0]
+    assert held_out.names == ("PC1", "PC2")
+
+
+def test_too_many_components_are_refused(refused):
+    with refused("n_pcs as a whole number from 1 to 3", "found 4"):
+        from_anndata(cells(), "day", n_pcs=4)
+    with refused("rep='X_pca'", "n_pcs=2"):
+        from_anndata(cells(), "day", rep="X_pca", n_pcs=2)
+
+
+@pytest.mark.parametrize("name", TIMES)
+def test_a_forecast_writes_its_times_as_the_cells_do(name):
+    adata = cells(TIMES[name])
+    model = Persistence().fit(adata, time_key="day", rep="X_pca")
+    made = model.forecast([2.0, 3.0]).to_anndata(like=adata)
+    assert set(made.obsm) == {"X_pca"}
+    np.testing.assert_allclose(np.unique(cell_times(made, "day")), [2.0, 3.0])
+    assert (made.obs["day"].dtype.name == "category") == (adata.obs["day"].dtype.name == "category")
+    whole = anndata.concat([adata, made], join="outer")  # one column of one kind
+    assert whole.n_obs == adata.n_obs + made.n_obs
+    np.testing.assert_allclose(np.unique(cell_times(whole, "day")), np.unique(np.append(cell_times(adata, "day"), 3.0)))
+
+
+def test_labels_keep_their_words():
+    adata = cells(np.repeat(["day 0", "day 2", "day 4"], N // 3))
+    made = Persistence().fit(adata, time_key="day", rep="X_pca").forecast([2.5]).to_anndata(like=adata)
+    assert set(made.obs["day"]) == {"day 2.5"}
+
+
+def test_a_forecast_says_what_made_it_and_can_be_written(tmp_path):
+    adata = cells()
+    model = Persistence(random_state=4).fit(adata, time_key="day", genes=["Tdh", "Mt1"], layer="imputed")
+    made = model.forecast([3.0], start="previous").to_anndata(like=adata)
+    assert made.var_names.tolist() == ["Tdh", "Mt1"]
+    assert set(made.layers) == {"imputed"}
+    made.write_h5ad(tmp_path / "made.h5ad")
+    said = anndata.read_h5ad(tmp_path / "made.h5ad").uns["itofit"]
+    assert said["method"] == "persistence"
+    assert said["seed"] == 4
+    assert said["start"] == "previous"
+    assert said["fitted_times"].tolist() == [0.0, 2.0, 4.0]
+    assert said["fitted_counts"].tolist() == [10, 10, 10]
+
+
+def test_weights_that_differ_are_written():
+    snapshots = Snapshots.from_arrays([np.arange(6.0).reshape(3, 2)] * 2, [0.0, 1.0], [[1.0, 1.0, 2.0], [1.0] * 3])
+    assert "w" in snapshots.to_anndata().obs
+    assert "w" not in snapshots.select([1]).to_anndata().obs
+
+
+def test_what_a_fit_knows_of_its_cells_is_saved_with_it(tmp_path):
+    adata = grid(TIMES["categories of labels"])
+    Persistence().fit(adata, time_key="day", n_pcs=2).save(tmp_path / "run")
+    model = Persistence.load(tmp_path / "run")
+    space = model.snapshots_.space
+    np.testing.assert_allclose(cell_points(adata, space), cell_points(adata, from_anndata(adata, "day", n_pcs=2).space))
+    made = model.forecast([3.0]).to_anndata(like=adata)
+    assert set(made.obs["day"]) == {"E3"}
+    assert made.n_vars == 4
+    np.testing.assert_allclose(made.X, made.obsm["X_itofit_pca"] @ made.varm["itofit_PCs"].T + space.axes.mean)
+
+
+def test_clouds_without_cells_become_cells_too():
+    snapshots = Snapshots.from_arrays([np.zeros((2, 2)), np.ones((3, 2))], [0.0, 1.5], names=["a", "b"])
+    made = snapshots.to_anndata()
+    assert made.var_names.tolist() == ["a", "b"]
+    assert made.obs["t"].tolist() == [0.0, 0.0, 1.5, 1.5, 1.5]

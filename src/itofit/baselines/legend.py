@@ -27,6 +27,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from itofit.errors import InputError
 from itofit.face import Face, check_choices, device_named, seed_of
 from itofit.forecast import finite, grown, push_forward, step_doubling_error
+from itofit.metrics.landing import landed
 from itofit.process.diffusion import AbstractDiffusion, diffusion_from_sigma
 from itofit.process.drift import AbstractDrift, NetworkDrift
 from itofit.process.ito import ItoProcess
@@ -200,7 +201,7 @@ class Legend(Face):
 
     def _carry(self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None) -> Snapshots:
         how = {"n_samples": n_samples, "start": start, "first": first, "seed": self.seed_, "key": self._key(4)}
-        return grown(self.model_, self.scaling_, self.snapshots_, times, self.dt_, **how, push=push_hidden)
+        return grown(self.model_, self.scaling_, self.snapshots_, times, self.dt_, **how, land=landed, push=push_hidden)
 
     def _key(self, purpose: int) -> PRNGKeyArray:
         return jax.random.fold_in(jax.random.key(self.seed_), purpose)

@@ -3,6 +3,7 @@
 import json
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -14,8 +15,11 @@ from itofit.cli.demo import run_demo
 from itofit.errors import FitWarning, InputError
 from itofit.estimator import FokkerPlanckProcess
 from itofit.face import MODEL_FILE, Face, device_named, read_run
+from itofit.left_out import leave_out
 from itofit.process.noise import KINDS, LEARN, is_learned
+from itofit.process_face import ProcessFace
 from itofit.simulate.systems import SYSTEMS, known_system
+from itofit.snapshots.anndata_file import cells_like, opened, write_cells
 from itofit.snapshots.files import read_snapshots, write_snapshots
 from itofit.solve.outcome import Outcome
 
@@ -41,6 +45,7 @@ TimeKey = Annotated[str | None, typer.Option(help="Column (or array) that holds 
 Rep = Annotated[str | None, typer.Option(help="Of an .h5ad file: the array of obsm, e.g. X_pca.")]
 Genes = Annotated[str | None, typer.Option(help="Of an .h5ad file, instead of --rep: genes, with commas between.")]
 Layer = Annotated[str | None, typer.Option(help="Of an .h5ad file: the layer to read --genes from.")]
+Pcs = Annotated[int | None, typer.Option(help="Of an .h5ad file: so many principal components of --genes, or of all.")]
 
 
 @app.command()
@@ -63,14 +68,14 @@ def fit(
     rep: Rep = None,
     genes: Genes = None,
     layer: Layer = None,
+    n_pcs: Pcs = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in --out.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
 ) -> None:
     """Fit a process to snapshots and save the run."""
-    snapshots = read_snapshots(data, time_key, rep=rep, genes=_words(genes), layer=layer)
+    snapshots = read_snapshots(data, time_key, rep=rep, genes=_words(genes), layer=layer, n_pcs=n_pcs)
     _check_out(out, resume, overwrite)
-    if method not in ("auto", *METHODS):
-        raise InputError(expected=f"--method to be auto or one of {', '.join(METHODS)}", found=method, hint="auto")
+    _check_method(method)
     noise, step = _noise(sigma), dt if dt == "auto" else _numbers(dt, "--dt")
     choices = {
         "sigma": noise,
@@ -110,7 +115,7 @@ def forecast(
     at: Annotated[list[float], typer.Option(help="A time to forecast; repeat for more.")],
     out: Annotated[Path, typer.Option(help="File for the clouds: .npz, .csv, .parquet or .h5ad.")],
     n_samples: Annotated[int | None, typer.Option(help="Points a time; default one per start point.")] = None,
-    start: Annotated[str, typer.Option(help="initial or previous.")] = "initial",
+    start: Annotated[str, typer.Option(help="initial, previous or between.")] = "initial",
 ) -> None:
     """Write the fitted process's clouds at any times from the first snapshot on."""
     clouds = load_run(run).forecast(at, n_samples, start)
@@ -123,7 +128,7 @@ def score(
     run: RunFolder,
     held_out: DataFile,
     system: Annotated[str | None, typer.Option(help="Known system whose truth gives the floor.")] = None,
-    start: Annotated[str, typer.Option(help="initial or previous.")] = "initial",
+    start: Annotated[str, typer.Option(help="initial, previous or between.")] = "initial",
     time_key: TimeKey = None,
     rep: Rep = None,
     genes: Genes = None,
@@ -131,10 +136,58 @@ def score(
     as_json: Annotated[bool, typer.Option("--json", help="Print records as JSON.")] = False,
 ) -> None:
     """Score a run against held-out snapshots, every distance beside its sampling floor."""
-    snapshots = read_snapshots(held_out, time_key, rep=rep, genes=_words(genes), layer=layer)
+    model = load_run(run)
+    space = model.snapshots_.space
+    if space is not None and held_out.suffix == ".h5ad" and (rep, genes, layer) == (None, None, None):
+        snapshots = cells_like(opened(held_out, backed=False), replace(space, time_key=time_key or space.time_key))
+    else:
+        snapshots = read_snapshots(held_out, time_key, rep=rep, genes=_words(genes), layer=layer)
     truth = None if system is None else known_system(system, snapshots.n_dims)
-    card = load_run(run).scorecard(snapshots, truth=truth, start=start)
+    card = model.scorecard(snapshots, truth=truth, start=start)
     typer.echo(json.dumps(card.to_records(), indent=1) if as_json else str(card))
+
+
+@app.command()
+def annotate(
+    run: RunFolder,
+    cells: Annotated[Path, typer.Argument(help="An .h5ad file with the coordinates of the fit.")],
+    out: Annotated[Path, typer.Option(help="File for the annotated cells: .h5ad.")],
+    basis: Annotated[str | None, typer.Option(help="An embedding to draw arrows in as well, e.g. umap.")] = None,
+) -> None:
+    """Write the fitted drift at every cell into a copy of an AnnData, for scanpy's and scvelo's plots."""
+    model = load_run(run)
+    if not isinstance(model, ProcessFace):
+        raise InputError(expected="a run that has a drift", found=f"one of {model.method}", hint="--method moments")
+    adata = opened(cells, backed=False)
+    model.annotate(adata, basis)
+    write_cells(adata, out)
+    _say(f"{adata.n_obs} cells: obsm['itofit_drift'], obs['itofit_speed']\nsaved {out}")
+
+
+@app.command("leave-out")
+def leave_out_time(
+    data: DataFile,
+    day: Annotated[str, typer.Option(help="The time to leave out: 2, or a label such as D2.")],
+    time_key: TimeKey = None,
+    rep: Rep = None,
+    genes: Genes = None,
+    layer: Layer = None,
+    n_pcs: Pcs = None,
+    method: Annotated[str, typer.Option(help=f"auto, or one of {', '.join(METHODS)}.")] = "auto",
+    start: Annotated[str, typer.Option(help="initial, previous or between.")] = "between",
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print records as JSON.")] = False,
+) -> None:
+    """Fit without one time, forecast it and score the forecast beside its floor."""
+    model = _fresh(method, seed)
+    if data.suffix == ".h5ad":
+        key = time_key or "day"
+        how = {"time_key": key, "rep": rep, "genes": _words(genes), "layer": layer, "n_pcs": n_pcs}
+        found = leave_out(opened(data, backed=False), day, **how, model=model, start=start)
+    else:
+        snapshots = read_snapshots(data, time_key, rep=rep, genes=_words(genes), layer=layer, n_pcs=n_pcs)
+        found = leave_out(snapshots, _numbers(day, "--day"), model=model, start=start)
+    typer.echo(json.dumps(found.scorecard.to_records(), indent=1) if as_json else str(found))
 
 
 @app.command()
@@ -247,6 +300,19 @@ def _summary(model: FokkerPlanckProcess) -> str:
         f"{model.n_iter_} iterations in {model.seconds_:.0f} s on {model.device_}, seed {model.seed_}; "
         f"dt {model.dt_:.4g}, halving it moves a mean or sd by {model.dt_error_:.2g} sd"
     )
+
+
+def _check_method(method: str) -> None:
+    if method not in ("auto", *METHODS):
+        raise InputError(expected=f"--method to be auto or one of {', '.join(METHODS)}", found=method, hint="auto")
+
+
+def _fresh(method: str, seed: int) -> Face:
+    """An estimator of this method with its own choices."""
+    _check_method(method)
+    if method == "auto" or METHODS[method] is FokkerPlanckProcess:
+        return FokkerPlanckProcess(solver=method, random_state=seed, verbose=True)
+    return _of_method(METHODS[method], {"random_state": seed}, resume=False)
 
 
 def _of_method(kind: type[Face], choices: dict[str, Any], resume: bool) -> Face:

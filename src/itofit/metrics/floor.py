@@ -49,13 +49,14 @@ def truth_draws(system: KnownSystem, start: np.ndarray, times: Sequence[float], 
 
 def split_half_floor(metric: Metric, test: Snapshot, model: Snapshot, *, seed: int = 0) -> Floor:
     """Floor on real data: halves A, B of the test cloud, score(B, A) against score(model, A), paired over splits."""
-    rng = np.random.default_rng(seed)
+    # two streams, so that every model meets the same halves
+    splits, draws = (np.random.default_rng([seed, stream]) for stream in range(2))
     m = len(test.points) // 2
     floors, excesses = [], []
     for _ in range(N_DRAWS):
-        order = rng.permutation(len(test.points))
+        order = splits.permutation(len(test.points))
         a, b = order[:m], order[m : 2 * m]
-        rows = draw_rows(rng, model.weights, m)
+        rows = draw_rows(draws, model.weights, m)
         wa, wb = plain_weights(test.weights[a]), plain_weights(test.weights[b])
         floors.append(metric(test.points[b], test.points[a], wb, wa))
         excesses.append(metric(model.points[rows], test.points[a], None, wa) - floors[-1])

@@ -7,14 +7,15 @@ depend on the order in which the rows were given.
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from itofit.errors import InputError
+from itofit.snapshots.cells import CellSpace
 
 
 class Snapshot(NamedTuple):
@@ -35,12 +36,15 @@ class Snapshots:
     - `clouds`: one `(n_samples, n_dims)` array per snapshot; counts may differ.
     - `weights`: one array per snapshot, summing to 1.
     - `names`: one name per coordinate.
+    - `space`: of cells, how an AnnData became points; `made_by`: of a forecast, what made it.
     """
 
     times: Float[np.ndarray, " n_times"]
     clouds: tuple[Float[np.ndarray, "_ n_dims"], ...]
     weights: tuple[Float[np.ndarray, " _"], ...]
     names: tuple[str, ...]
+    space: CellSpace | None = None
+    made_by: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_arrays(
@@ -148,16 +152,16 @@ class Snapshots:
     def select(self, positions: Sequence[int]) -> "Snapshots":
         """The snapshots at these positions."""
         keep = list(positions)
-        return Snapshots(
-            self.times[keep],
-            tuple(self.clouds[i] for i in keep),
-            tuple(self.weights[i] for i in keep),
-            self.names,
+        return replace(
+            self,
+            times=self.times[keep],
+            clouds=tuple(self.clouds[i] for i in keep),
+            weights=tuple(self.weights[i] for i in keep),
         )
 
     def with_clouds(self, clouds: Sequence[np.ndarray]) -> "Snapshots":
         """The same times, weights and names around other points, row for row."""
-        return Snapshots(self.times, tuple(clouds), self.weights, self.names)
+        return replace(self, clouds=tuple(clouds))
 
     def thinned(self, first: int, every: int) -> "Snapshots":
         """Every so-manyth point of each snapshot; rows are in no order, so that such parts are independent samples."""
@@ -169,6 +173,12 @@ class Snapshots:
         """Points, times and weights, one row per point: the inverse of `from_rows`."""
         t = np.repeat(self.times, self.counts)
         return np.concatenate(self.clouds), t, np.concatenate(self.weights)
+
+    def to_anndata(self, like: Any = None) -> Any:
+        """The points as cells of an AnnData, with the extra `anndata`; times are written as those of `like` are."""
+        from itofit.snapshots.anndata_file import to_anndata
+
+        return to_anndata(self, like)
 
 
 def time_tolerance(times: np.ndarray) -> float:

@@ -17,11 +17,12 @@ def read_snapshots(
     rep: str | None = None,
     genes: Sequence[str] | None = None,
     layer: str | None = None,
+    n_pcs: int | None = None,
 ) -> Snapshots:
     """Snapshots from a `.npz`, `.csv`, `.parquet` or `.h5ad` file.
 
     `time_key` names the column of times (csv, parquet: default `t`, or `time`) or the array of times. Of an h5ad file
-    `rep` names an array of obsm, or `genes` (of a `layer`) the columns to use.
+    `rep` names an array of obsm, or `genes` (of a `layer`) the columns to use, or `n_pcs` how many components of them.
     """
     path = Path(path)
     if not path.is_file():
@@ -30,7 +31,8 @@ def read_snapshots(
             found=f"no file at {path}",
             hint=f"a path ending in {', '.join(_FORMATS)}",
         )
-    chosen = {name: value for name, value in (("rep", rep), ("genes", genes), ("layer", layer)) if value is not None}
+    asked = {"rep": rep, "genes": genes, "layer": layer, "n_pcs": n_pcs}
+    chosen = {name: value for name, value in asked.items() if value is not None}
     if _format(path) is not anndata_file and chosen:
         raise InputError(
             expected=f"{', '.join(chosen)} with an .h5ad file",

@@ -1,5 +1,7 @@
 """Splitting: once, in the data layer, before any scaling is fitted."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from itofit.errors import InputError
@@ -39,4 +41,4 @@ def _take(snapshots: Snapshots, rows: list[np.ndarray]) -> Snapshots:
             hint="drop the points of weight zero before splitting",
         )
     clouds = [x[i] for x, i in zip(snapshots.clouds, rows, strict=True)]
-    return Snapshots.from_arrays(clouds, snapshots.times, masses, snapshots.names)
+    return replace(Snapshots.from_arrays(clouds, snapshots.times, masses, snapshots.names), space=snapshots.space)
