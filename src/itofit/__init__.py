@@ -1,5 +1,6 @@
 """itofit: fit Itô processes dX = g(X) dt + S(X) dW to clouds of points without identity."""
 
+from itofit import datasets as datasets
 from itofit.baselines import Collocation as Collocation
 from itofit.baselines import Legend as Legend
 from itofit.baselines import Midpoint as Midpoint
