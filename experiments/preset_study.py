@@ -62,6 +62,7 @@ RIVALS: dict[str, tuple[Any, dict]] = {
     "potential-rnn": (PotentialRNN, {}),
     "potential-rnn-short": (PotentialRNN, {"n_iter": 500}),
     "potential-rnn-batch-1024": (PotentialRNN, {"batch_size": 1024}),
+    "potential-rnn-ramps-50": (PotentialRNN, {"n_ramps": 50}),
     "potential-rnn-ramps-500": (PotentialRNN, {"n_ramps": 500}),
     "potential-rnn-tau-.3": (PotentialRNN, {"tau": 0.3}),
     "potential-rnn-initial": (PotentialRNN, {"anchor": "initial"}),

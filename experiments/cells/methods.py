@@ -1,0 +1,23 @@
+"""The methods of the comparison, with the choices each is fitted with; noise is learned by all that have some."""
+
+from collections.abc import Callable
+
+from itofit import Collocation, FokkerPlanckProcess, Legend, Midpoint, Persistence, PotentialRNN
+from itofit.face import Face
+
+# (step, seed, device) -> estimator
+METHODS: dict[str, Callable[[float, int, str], Face]] = {
+    "persistence": lambda dt, seed, device: Persistence(random_state=seed),
+    "midpoint": lambda dt, seed, device: Midpoint(random_state=seed),
+    # of degree 1: with its default of 3 it runs to infinity on every one of these data sets
+    "collocation": lambda dt, seed, device: Collocation(degree=1, dt=dt, random_state=seed),
+    "potential-rnn": lambda dt, seed, device: PotentialRNN(dt=dt, device=device, random_state=seed),
+    "legend": lambda dt, seed, device: Legend(dt=dt, device=device, random_state=seed),
+    "adversarial": lambda dt, seed, device: FokkerPlanckProcess(
+        solver="adversarial", dt=dt, device=device, random_state=seed
+    ),
+    "moments": lambda dt, seed, device: FokkerPlanckProcess(solver="moments", dt=dt, device=device, random_state=seed),
+}
+OURS = ("moments", "adversarial")
+# Methods that know no start: their forecast is one cloud.
+PLAIN = ("persistence", "midpoint")
