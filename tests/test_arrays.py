@@ -33,8 +33,8 @@ def test_objects_are_neither_written_nor_read(refused, tmp_path):
 def test_a_failed_write_leaves_the_old_file(monkeypatch, tmp_path):
     write_arrays(tmp_path / "a.npz", {"a": np.arange(3)})
 
-    def half(path, **arrays):
-        path.write_bytes(b"half")
+    def half(file, **arrays):
+        file.write(b"half")
         raise OSError("no space left on device")
 
     monkeypatch.setattr(np, "savez", half)

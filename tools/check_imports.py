@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 ROOMS = [
-    "errors", "version", "arrays", "snapshots", "process", "simulate", "weak", "datasets", "solve", "forecast",
-    "metrics", "trust", "face", "process_face", "baselines", "estimator", "left_out", "plot", "cli",
+    "errors", "version", "whole_file", "arrays", "snapshots", "process", "simulate", "weak", "datasets", "solve",
+    "forecast", "metrics", "trust", "face", "process_face", "baselines", "estimator", "left_out", "plot", "cli",
 ]  # fmt: skip
 # Left of `plot` nothing but these may be imported at the top of a file.
 CORE = {"jax", "equinox", "optax", "jaxtyping", "numpy", "scipy", "sklearn", "itofit"} | set(sys.stdlib_module_names)

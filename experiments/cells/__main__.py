@@ -1,20 +1,20 @@
 """The command: `python -m experiments.cells --help`."""
 
 import argparse
-import json
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from experiments import cells
 from experiments.arguments import positive
 from experiments.cells.data import DATA
-from experiments.cells.methods import METHODS, PLAIN
+from experiments.cells.methods import METHODS, starts_of
 from experiments.cells.report import report
+from experiments.records import Record, read, write
 from itofit import FitWarning, InputError, Snapshots
 from itofit.cli.main import load_run
 from itofit.face import MODEL_FILE, Face
@@ -22,7 +22,7 @@ from itofit.metrics.floor import split_half_floor
 from itofit.metrics.transport import W1
 from itofit.snapshots.clouds import Snapshot
 
-Record = dict[str, Any]
+FIELDS = ("dataset", "time", "method", "seed", "start", "W1", "half", "floor", "floor_sd", "seconds", "outcome")
 
 
 class Cell(NamedTuple):
@@ -52,8 +52,7 @@ def scored(cell: Cell, snapshots: Snapshots, args: argparse.Namespace) -> list[R
     model = fitted(cell, snapshots, args)
     if args.fit_only:
         return []
-    starts = ["-"] if cell.method in PLAIN else ["previous", "between"] if between else ["previous"]
-    return [_score(cell, start, model, snapshots.at(cell.time)) for start in starts]
+    return [_score(cell, start, model, snapshots.at(cell.time)) for start in starts_of(cell.method, between)]
 
 
 def fitted(cell: Cell, snapshots: Snapshots, args: argparse.Namespace) -> Face:
@@ -108,9 +107,7 @@ def run(args: argparse.Namespace, records: list[Record]) -> list[Record]:
         name = f"{cell.dataset} t={cell.time:.3g} {cell.method} seed {cell.seed}"
         print(f"{name}: {shown}, {fresh[0]['seconds']:.0f} s", file=sys.stderr, flush=True)
         if args.json is not None:
-            partial = args.json.with_suffix(".partial")
-            partial.write_text(json.dumps(records, indent=1))
-            partial.replace(args.json)
+            write(args.json, records)
     return records
 
 
@@ -153,9 +150,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _read(parser: argparse.ArgumentParser, path: Path) -> list[Record]:
     try:
-        return json.loads(path.read_text())
+        return read(path, FIELDS)
     except (OSError, ValueError) as fault:
-        parser.error(f"{path}: {fault}")
+        parser.error(str(fault))
 
 
 if __name__ == "__main__":

@@ -19,5 +19,11 @@ METHODS: dict[str, Callable[[float, int, str], Face]] = {
     "moments": lambda dt, seed, device: FokkerPlanckProcess(solver="moments", dt=dt, device=device, random_state=seed),
 }
 OURS = ("moments", "adversarial")
-# Methods that know no start: their forecast is one cloud.
-PLAIN = ("persistence", "midpoint")
+
+
+def starts_of(method: str, between: bool) -> tuple[str, ...]:
+    """The start a method was trained from and, where there is a snapshot after, `between`; trivial rows know none."""
+    if method in ("persistence", "midpoint"):
+        return ("-",)
+    own = "initial" if method == "legend" else "previous"
+    return (own, "between") if between else (own,)

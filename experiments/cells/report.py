@@ -1,13 +1,11 @@
 """The tables: W1 at half size by method and time left out, and where ours are the best or as good."""
 
-from typing import Any
-
 import numpy as np
 
 from experiments.cells.data import DATA
 from experiments.cells.methods import METHODS, OURS
+from experiments.records import Record
 
-Record = dict[str, Any]
 # As good as the best: within so many sds of the floor.
 _NEAR = 2.0
 

@@ -13,14 +13,14 @@ import jax
 
 from experiments import rna
 from experiments.arguments import positive
+from experiments.records import Record, merged, read, write
 from experiments.rna.counts import load_counts
 from experiments.rna.methods import METHODS, WITHOUT_SEED, How, budget_of, starts_of
-from experiments.rna.records import Record, is_complete, merged, read_records, record
+from experiments.rna.records import FIELDS, is_complete, name_of, record
 from experiments.rna.report import tables
 from experiments.rna.runs import Cell, Made, keep, kept
 from experiments.rna.scores import scores
 from experiments.rna.tasks import CLOCKS, TASKS, Clouds
-from experiments.table1.records import write_records
 from itofit import FitWarning, InputError
 from itofit.face import device_named
 from itofit.solve.outcome import Outcome
@@ -64,9 +64,9 @@ def run(plan: Plan, all_clouds: dict[int, Clouds], records: list[Record]) -> tup
                 failures += 1
                 continue
             if not done and not plan.fit_only:
-                records = merged(records, _records(cell, made, clouds))
+                records = merged(records, _records(cell, made, clouds), name_of)
                 if plan.json is not None:
-                    write_records(plan.json, records)
+                    write(plan.json, records)
             if to_draw:
                 drawn[cell.method] = made
         if drawn:
@@ -144,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _read(parser: argparse.ArgumentParser, path: Path) -> list[Record]:
     try:
-        return read_records(path)
+        return read(path, FIELDS)
     except (OSError, ValueError) as fault:
         parser.error(str(fault))
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from experiments.records import Record
 from experiments.rna.methods import METHODS, REMARKS
 from experiments.rna.paper import PRINTED, REMARK, printed_value
-from experiments.rna.records import Record
 from experiments.rna.scores import GENES, UNITS
 from experiments.rna.tasks import TASKS
 

@@ -13,17 +13,9 @@ import jax
 
 from experiments import table1
 from experiments.arguments import positive
+from experiments.records import Record, merged, read, write
 from experiments.table1.methods import COMPARED, METHODS, TOGETHER
-from experiments.table1.records import (
-    DIMS,
-    Fit,
-    Record,
-    is_complete,
-    merged,
-    paper_value,
-    read_records,
-    write_records,
-)
+from experiments.table1.records import DIMS, FIELDS, Fit, cell_of, is_complete, paper_value
 from experiments.table1.report import table
 from experiments.table1.runs import Made, keep, kept
 from experiments.table1.scoring import METRICS, READINGS, Case, Sizes, test_times
@@ -78,9 +70,9 @@ def run(plan: Plan, records: list[Record], path: Path | None) -> tuple[list[Reco
                     continue
                 with jax.default_device(device_named(plan.device)):
                     fresh = [_records(*pair, m) for pair, m in zip(batch, made, strict=True)]
-                records = merged(records, [record for some in fresh for record in some])
+                records = merged(records, [record for some in fresh for record in some], cell_of)
                 if path is not None:
-                    write_records(path, records)
+                    write(path, records)
     return records, failures
 
 
@@ -171,7 +163,7 @@ def main(argv: Sequence[str] | None = None, sizes: Sizes | None = None) -> int:
     if args.against is not None and args.metric is None:
         parser.error("--against compares methods in one metric: give --metric")
     if args.print is not None:
-        records = merged([], [record for path in args.print for record in _read(parser, path)])
+        records = [record for path in args.print for record in _read(parser, path)]
         print(table(records) if args.metric is None else summary(records, args.metric, args.against))
         return 0
     if args.metric is not None:
@@ -190,7 +182,7 @@ def main(argv: Sequence[str] | None = None, sizes: Sizes | None = None) -> int:
 
 def _read(parser: argparse.ArgumentParser, path: Path) -> list[Record]:
     try:
-        return read_records(path)
+        return read(path, FIELDS)
     except (OSError, ValueError) as fault:
         parser.error(str(fault))
 

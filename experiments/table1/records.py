@@ -3,19 +3,15 @@
 `seconds` are those of the whole run, which `together` fits shared; `n_iter` is how many iterations it took, if any.
 """
 
-import json
-import os
-import tempfile
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from experiments.records import Record
 
 FIELDS = (
     "system", "dim", "step", "time", "method", "preset", "reading", "seed", "metric", "value", "floor", "floor_sd",
     "excess", "paper", "seconds", "together", "n_iter", "device",
 )  # fmt: skip
-
-Record = dict[str, Any]
 
 # Table 1 of the paper, by system and step: NN, LEGEND and the paper's own, each at D = 2, 6, 10.
 _PAPER = {
@@ -67,34 +63,6 @@ def is_complete(records: Iterable[Record], fit: Fit, steps: Iterable[int], metri
     return all((step, metric) in found for step in steps for metric in asked)
 
 
-def merged(records: list[Record], fresh: list[Record]) -> list[Record]:
-    """The old records without those that `fresh` repeats, and the fresh ones."""
-    repeated = {_cell(r) for r in fresh}
-    return [r for r in records if _cell(r) not in repeated] + fresh
-
-
-def read_records(path: Path) -> list[Record]:
-    """The records of a file; a ValueError says what is wrong with it."""
-    try:
-        records = json.loads(path.read_text())
-    except json.JSONDecodeError as fault:
-        raise ValueError(f"{path} is not JSON: {fault}") from None
-    if not isinstance(records, list) or not all(isinstance(r, dict) and set(r) == set(FIELDS) for r in records):
-        raise ValueError(f"{path} is not a list of records with the fields {', '.join(FIELDS)}")
-    return records
-
-
-def write_records(path: Path, records: list[Record]) -> None:
-    """Replace the file at once: a reader sees the old records or the new ones."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "w") as file:
-            json.dump(records, file, indent=1, allow_nan=False)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _cell(record: Record) -> tuple:
+def cell_of(record: Record) -> tuple:
+    """What names a number."""
     return (*fit_of(record), record["step"], record["metric"])

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.table1.records import Record
+from experiments.records import Record
 
 _HEADER = (
     "system", "D", "step", "method", "seeds", "coord. W1", "floor", "excess", "verdict", "population (range)", "floor",

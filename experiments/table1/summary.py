@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.table1.records import PRINTED, Record, printed_values
+from experiments.records import Record
+from experiments.table1.records import PRINTED, printed_values
 from experiments.table1.report import reaches_floor, standard_error
 from itofit import Legend, PotentialRNN
 

@@ -1,6 +1,5 @@
 """Files of named arrays (npz): read without pickle, written whole or not at all."""
 
-import os
 import zipfile
 import zlib
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from itofit.errors import InputError
+from itofit.whole_file import whole_file
 
 
 def read_arrays(path: Path, hint: str) -> dict[str, np.ndarray]:
@@ -25,9 +25,5 @@ def read_arrays(path: Path, hint: str) -> dict[str, np.ndarray]:
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray], *, compressed: bool = False) -> None:
     """Write an npz file that appears whole or not at all."""
-    partial = path.with_name(f".{path.stem}.partial.npz")
-    try:
-        (np.savez_compressed if compressed else np.savez)(partial, allow_pickle=False, **arrays)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(path) as partial, partial.open("wb") as file:
+        (np.savez_compressed if compressed else np.savez)(file, allow_pickle=False, **arrays)

@@ -2,13 +2,14 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 import scipy.stats
+from experiments.records import write
 from experiments.table1 import __main__ as command
-from experiments.table1 import records as files
 from experiments.table1.methods import METHODS
 from experiments.table1.records import FIELDS
 from experiments.table1.report import reaches_floor, standard_error, table
@@ -169,14 +170,14 @@ def test_a_second_call_fits_only_what_is_missing(fitted, tmp_path):
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "out.json"
-    files.write_records(path, [{"seed": 0}])
+    write(path, [{"seed": 0}])
 
     def fail(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(files.os, "replace", fail)
+    monkeypatch.setattr(Path, "replace", fail)
     with pytest.raises(KeyboardInterrupt):
-        files.write_records(path, [{"seed": 1}])
+        write(path, [{"seed": 1}])
     assert json.loads(path.read_text()) == [{"seed": 0}]
     assert list(tmp_path.iterdir()) == [path]
 

@@ -21,6 +21,7 @@ import scipy.sparse
 from jaxtyping import Float
 
 from itofit.errors import InputError
+from itofit.whole_file import whole_file
 
 if TYPE_CHECKING:
     import anndata
@@ -115,8 +116,7 @@ def _checked_hash(folder: Path, source: str, sample: _Sample, recorded: dict[str
 
 def _download(url: str, path: Path) -> None:
     """The file of a URL, whole or not at all."""
-    partial = _partial(path)
-    try:
+    with whole_file(path) as partial:
         fault = _stream(url, partial)
         if fault is not None:
             raise InputError(
@@ -124,9 +124,6 @@ def _download(url: str, path: Path) -> None:
                 found=fault,
                 hint=f"again later, or download it by hand to {path}",
             )
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _stream(url: str, partial: Path) -> str | None:
@@ -142,11 +139,6 @@ def _stream(url: str, partial: Path) -> str | None:
         return f"{type(error).__name__}: {error}"
     written = str(partial.stat().st_size)
     return None if promised in (None, written) else f"an end after {written} of {promised} bytes"
-
-
-def _partial(path: Path) -> Path:
-    """A name of its own for every process, so that two of them do not write into one file."""
-    return path.with_name(f".{path.name}.{os.getpid()}.partial")
 
 
 def _recorded(folder: Path) -> dict[str, str]:
@@ -168,12 +160,8 @@ def _recorded(folder: Path) -> dict[str, str]:
 
 
 def _record(folder: Path, hashes: dict[str, str]) -> None:
-    partial = _partial(folder / _HASHES)
-    try:
+    with whole_file(folder / _HASHES) as partial:
         partial.write_text(json.dumps(hashes, indent=2) + "\n", encoding="utf-8")
-        partial.replace(folder / _HASHES)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _read(path: Path, n_cells: int, n_genes: int, genes: list[str]) -> tuple[list[str], scipy.sparse.csr_matrix]:

@@ -9,6 +9,7 @@ from itofit.estimator import FokkerPlanckProcess
 from itofit.plot.axes import clouds, descent, drift_field, loss_history
 from itofit.snapshots.clouds import Snapshots
 from itofit.solve.outcome import History
+from itofit.whole_file import whole_file
 
 
 def forecast_figure(model: FokkerPlanckProcess, held_out: Snapshots, title: str = "") -> Figure:
@@ -40,10 +41,5 @@ def forecast_figure(model: FokkerPlanckProcess, held_out: Snapshots, title: str 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
     """Write a figure to a file, whole or not at all."""
-    path = Path(path)
-    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
-    try:
+    with whole_file(Path(path)) as partial:
         figure.savefig(partial, dpi=130)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from itofit.errors import InputError
 from itofit.snapshots.cells import CellSpace, PrincipalAxes
 from itofit.snapshots.clouds import Snapshots
+from itofit.whole_file import whole_file
 
 _SHOWN = 8  # values or names that a message shows
 # A word, a number, a word: "D4", "day 4.5", "E8.5", "36h".
@@ -168,12 +169,8 @@ def write_cells(adata: Any, path: Path) -> None:
         raise InputError(
             expected="a file name ending in .h5ad, in a folder that exists", found=str(path), hint="annotated.h5ad"
         )
-    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
-    try:
+    with whole_file(path) as partial:
         adata.write_h5ad(partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def cell_times(adata: Any, time_key: str | None) -> Float[np.ndarray, " n_cells"]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from itofit.errors import InputError
 from itofit.snapshots import anndata_file, csv_file, npz_file, parquet_file
 from itofit.snapshots.clouds import Snapshots
+from itofit.whole_file import whole_file
 
 _FORMATS = {".npz": npz_file, ".csv": csv_file, ".parquet": parquet_file, ".h5ad": anndata_file}
 
@@ -48,12 +49,8 @@ def write_snapshots(snapshots: Snapshots, path: str | Path) -> None:
     format_ = _format(path)
     if not path.parent.is_dir():
         raise InputError(expected="an existing folder", found=f"no folder at {path.parent}", hint="create it first")
-    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
-    try:
+    with whole_file(path) as partial:
         format_.write(snapshots, partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _format(path: Path):
