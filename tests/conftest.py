@@ -27,6 +27,13 @@ def pytest_configure(config):
         os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forget_compiled():
+    """Every compiled program holds maps of memory, of which a process may have 65 530: one of them must not run out."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def getkey():
     """A function that gives a new jax key at every call, the same sequence in every test."""

@@ -41,6 +41,7 @@ def test_rows_and_snapshots_give_the_same_fit(data, model):
     np.testing.assert_array_equal(small().fit(X, t).predict(0.5), model.predict(0.5))
 
 
+@pytest.mark.slow
 def test_grid_search(data):
     X, t, _ = data.to_rows()
     once = ShuffleSplit(1, test_size=0.5, random_state=0)  # every other count of points would be compiled anew
@@ -106,6 +107,7 @@ def test_save_and_load(model, tmp_path):
     model.save(tmp_path / "run", overwrite=True)
 
 
+@pytest.mark.slow
 def test_a_function_as_sigma_fits_but_is_not_saved(data, tmp_path):
     model = small(sigma=lambda x: 0.7 * jax.numpy.ones(2)).fit(data)
     np.testing.assert_allclose(model.diffusion(np.ones(2)), 0.7 * np.eye(2), rtol=1e-5)

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from itofit.errors import InputError
 from itofit.process.ito import ItoProcess
@@ -59,13 +59,18 @@ def resampled(
     """`size` equally weighted points by systematic resampling, or with None every point once with its weight."""
     if size is None:
         return points, weights
+    return points[resampled_rows(weights, size, seed)], np.full(size, 1.0 / size)
+
+
+def resampled_rows(weights: Float[np.ndarray, " n"], size: int, seed: int) -> Int[np.ndarray, " size"]:
+    """`size` row numbers by systematic resampling, in no order."""
     if size < 2:
         raise InputError(expected="n_samples of at least 2", found=f"{size}", hint="leave it out for all start points")
     rng = np.random.default_rng(seed)
     positions = (np.arange(size) + rng.uniform()) / size
-    order = rng.permutation(len(points))
-    rows = order[np.minimum(np.searchsorted(np.cumsum(weights[order]), positions), len(points) - 1)]
-    return points[rng.permutation(rows)], np.full(size, 1.0 / size)
+    order = rng.permutation(len(weights))
+    rows = order[np.minimum(np.searchsorted(np.cumsum(weights[order]), positions), len(weights) - 1)]
+    return rng.permutation(rows)
 
 
 def push_forward(
@@ -147,9 +152,9 @@ def grown(
         if ends:
             shares = [(t - began) / (ends[0] - began) for t in wanted]
             found, weights = land(found[:-1], found[-1], weights, snapshots.at(ends[0]), shares)
-            rows = None if n_samples is None else resampled(np.arange(len(weights))[:, None], weights, n_samples, seed)
-            found = found if rows is None else [cloud[rows[0][:, 0]] for cloud in found]
-            weights = weights if rows is None else rows[1]
+            if n_samples is not None:
+                rows = resampled_rows(weights, n_samples, seed)
+                found, weights = [cloud[rows] for cloud in found], np.full(n_samples, 1.0 / n_samples)
         clouds += found
         masses += [weights] * len(wanted)
     return Snapshots.from_arrays(clouds, times, masses, snapshots.names)

@@ -92,6 +92,7 @@ def test_the_divergence_of_normal_clouds_is_bures_distance():
     assert found == pytest.approx(bures(np.zeros(2), A @ A.T, shift, B @ B.T), rel=0.05)
 
 
+@pytest.mark.slow
 def test_the_gradient_of_a_cost_is_twice_the_way_to_the_barycentre():
     """The envelope theorem: d OT / dx_i = 2 sum_j P_ij (x_i - y_j), and that is the difference quotient's limit."""
     with jax.enable_x64(True):
@@ -111,6 +112,7 @@ def test_the_gradient_of_a_cost_is_twice_the_way_to_the_barycentre():
         np.testing.assert_allclose(quotient, np.sum(slope * step), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_gradient_as_used_is_that_of_a_plan_that_has_settled():
     """40 alternations with cooling against 1000: less than a tenth of it, which is less than a minibatch errs by."""
     x, y = clouds(100, 100)
@@ -170,6 +172,7 @@ def at_rest():
     return Snapshots.from_arrays(cloud, [0.0, 3.0, 6.0])
 
 
+@pytest.mark.slow
 def test_the_pretrained_potential_has_the_last_snapshot_as_its_stationary_law(at_rest):
     """Contrastive divergence at sigma = sqrt 2, then a long simulation at sigma = .5 from elsewhere.
 

@@ -81,6 +81,7 @@ def test_residuals_equal_those_of_the_package_in_single_precision():
     np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_residuals_and_gradient_equal_those_of_the_package_in_double_precision():
     # Here rounding leaves no room for a difference of formulas: 1e-12 is some thousands of roundings at 1e-16.
     with jax.enable_x64(True):

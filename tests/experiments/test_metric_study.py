@@ -11,6 +11,8 @@ from experiments import metric_study
 from itofit import FokkerPlanckProcess, known_system
 from itofit.metrics import W1
 
+pytestmark = pytest.mark.slow
+
 
 def test_logged_critics_stand_beside_distances_of_the_same_clouds(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(DISTANCES, "critic", W1)

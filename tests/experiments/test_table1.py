@@ -93,6 +93,7 @@ def excesses(cases, *methods):
     return {cell: tuple(np.transpose(pairs)) for cell, pairs in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shared", "reading"), [(True, "A"), (False, "B")])
 def test_the_truth_has_no_excess(shared, reading):
     """The law of floors, over 12 seeds and 4 truths a seed. The bound is Student's, for all cells of a run at 1 %."""

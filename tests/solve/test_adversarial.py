@@ -76,6 +76,7 @@ class StopAfter:
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", [1, 6])
 def test_resume_equals_uninterrupted_bit_for_bit(data, grown, tmp_path, blocks):
     """Stopped within the first level, and after the polynomials came in."""
@@ -134,6 +135,7 @@ def test_networks_on_both_sides_keep_their_slope_and_stop_at_a_plateau(data):
     assert model.n_iter_ == 10
 
 
+@pytest.mark.slow
 def test_a_drift_that_explains_the_snapshots_does_not_grow(data, grown):
     """At the truth chi-squared is within its noise: the run rests after one of four levels; from zero it goes on."""
     process = known_system("ou").process
@@ -290,6 +292,7 @@ def test_what_cannot_be_fitted_together_is_refused(data, refused):
         fit_together([tiny(), tiny()], [data, data.select([0, 1])])
 
 
+@pytest.mark.slow
 def test_an_ensemble_is_the_mean_of_its_members(data, tmp_path):
     model = tiny(n_iter=6, n_members=2).fit(data)
     x = data.clouds[1][:5]
@@ -326,6 +329,7 @@ def test_other_gradients_anchors_and_discrepancies_run(data, gradient, anchor, d
     assert np.all(np.isfinite(model.history_.loss))
 
 
+@pytest.mark.slow
 def test_paper_preset_is_the_printed_recipe(data):
     model = FokkerPlanckProcess(0.7, dt=0.1, preset="paper", n_iter=3, random_state=0)
     options = model.solver_options()
@@ -336,6 +340,7 @@ def test_paper_preset_is_the_printed_recipe(data):
     np.testing.assert_array_equal(model.scaling_.sd, 1.0)
 
 
+@pytest.mark.slow
 def test_warm_refinement_of_dt(data):
     """A first step that is far too long is halved; dt_ and its error are written back."""
     model = FokkerPlanckProcess(0.7, random_state=0, n_iter=10, options=TINY).fit(data)

@@ -54,6 +54,7 @@ def test_dense_snapshots_need_no_simulation_and_say_so(dense):
     assert np.max(error) < 0.3
 
 
+@pytest.mark.slow
 def test_a_learned_noise_is_read_off_dense_snapshots_as_well(dense):
     """4 of its own standard errors; and the drift is as uncertain as it must be when sigma is unknown."""
     model = FokkerPlanckProcess(solver="moments", random_state=0, options=dense.options).fit(line_data(DENSE))
@@ -119,6 +120,7 @@ def test_a_path_that_cannot_be_is_refused():
         fitted(line_data(DENSE), path="seen", anchor="initial")
 
 
+@pytest.mark.slow
 def test_a_saved_dense_model_remembers_its_path(tmp_path):
     options = {"n_single": 2, "n_pair": 0}
     data = line_data(DENSE, n=200)
@@ -161,6 +163,7 @@ def generator(f, g, S, x):
     return jax.jacfwd(f)(x) @ g(x) + bend
 
 
+@pytest.mark.slow
 def test_the_linear_residual_is_the_trapezoid():
     data, diffusion, seen = plane()
     v = np.random.default_rng(0).standard_normal(6)

@@ -15,6 +15,8 @@ from itofit.solve.game import Game, drift_gradient, legs_between, mean_square_sl
 from itofit.solve.options import PRESETS
 from itofit.weak import Cloud, FunctionProbe, SpectralNetwork, direct_residual, weak_residual
 
+pytestmark = pytest.mark.slow
+
 TIMES = (0.0, 0.07, 0.2)
 
 

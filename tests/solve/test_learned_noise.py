@@ -19,6 +19,8 @@ from itofit.solve.turning import UNIT, Turning
 from itofit.trust.noise import interval_of
 from itofit.trust.report import noise_line
 
+pytestmark = pytest.mark.slow
+
 SHAPE = np.array([[1.5, -0.7, 0.3]])
 
 

@@ -14,6 +14,8 @@ from itofit.snapshots import Scaling
 from itofit.trust.bands import N_SIMULATED, forecast_bands
 from itofit.trust.posterior import DriftDraws
 
+pytestmark = pytest.mark.slow
+
 
 def test_at_the_first_snapshot_a_band_is_the_standard_error_of_its_mean(model, data):
     """No drift has acted: what is left is sd / sqrt(n), known from 50 draws to sqrt(1 / 100); 4 of these."""

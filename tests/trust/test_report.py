@@ -8,6 +8,8 @@ import pytest
 
 from itofit import known_system
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_report_holds_every_part_with_the_numbers_of_that_part(model):
     said = model.reliability()

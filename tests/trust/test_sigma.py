@@ -14,6 +14,8 @@ from itofit.snapshots.clouds import Snapshot
 from itofit.trust.sensitivity import telling_times
 from itofit.trust.steps import drift_bound, slopes_over, step_error
 
+pytestmark = pytest.mark.slow
+
 TIMES = (0.0, 0.5, 1.0)
 
 

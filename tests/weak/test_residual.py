@@ -37,6 +37,7 @@ PROBES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "probe"), [("ou", "cosine"), ("ou", "square"), ("ou", "tanh"), ("syn3", "cosine"), ("syn2", "cosine")]
 )

@@ -18,6 +18,8 @@ from itofit.weak.ridge_probes import (
     random_cosines_of_few,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def family(n_dims, key, n_cosines=6):
     k_centre, k_cosines = jax.random.split(key)
