@@ -1,5 +1,6 @@
 """Files of records: lists of plain dictionaries with the same fields, replaced at once, continued where they exist."""
 
+import argparse
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +20,14 @@ def read(path: Path, fields: Sequence[str]) -> list[Record]:
     if not isinstance(records, list) or not all(isinstance(r, dict) and set(r) == set(fields) for r in records):
         raise ValueError(f"{path} is not a list of records with the fields {', '.join(fields)}")
     return records
+
+
+def read_or_refuse(parser: argparse.ArgumentParser, path: Path, fields: Sequence[str]) -> list[Record]:
+    """The records of a file that was named on a command line, which ends where there are none to read."""
+    try:
+        return read(path, fields)
+    except (OSError, ValueError) as fault:
+        parser.error(str(fault))
 
 
 def write(path: Path, records: list[Record]) -> None:

@@ -79,6 +79,8 @@ def test_a_time_that_cannot_be_left_out_is_refused(refused):
         leave_out(cells(), day="D3")
     with refused("a label with a number in it", "'early'"):
         leave_out(cells(), day="early")
+    with refused("a label with a number in it", "'early'"):
+        leave_out(Snapshots.from_arrays([np.zeros((2, 1))] * 3, [0.0, 1.0, 2.0]), "early")
     with refused("an AnnData, or Snapshots", "ndarray"):
         leave_out(np.zeros((4, 2)), day=1)
     with refused("obsm has X_pca"):

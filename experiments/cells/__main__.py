@@ -14,7 +14,7 @@ from experiments.arguments import positive
 from experiments.cells.data import DATA
 from experiments.cells.methods import METHODS, starts_of
 from experiments.cells.report import report
-from experiments.records import Record, read, write
+from experiments.records import Record, read_or_refuse, write
 from itofit import FitWarning, InputError, Snapshots
 from itofit.cli.main import load_run
 from itofit.face import MODEL_FILE, Face
@@ -131,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--print", nargs="+", type=Path, metavar="JSON", help="only print the tables of finished files")
     args = parser.parse_args(argv)
     if args.print is not None:
-        print(report([record for path in args.print for record in _read(parser, path)]))
+        print(report([record for path in args.print for record in read_or_refuse(parser, path, FIELDS)]))
         return 0
     if args.data is None:
         parser.error("give --data, the folder of data sets, or --print")
@@ -140,19 +140,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.json is not None and not args.json.parent.is_dir():
         parser.error(f"no folder {args.json.parent} to write {args.json.name} into")
     try:
-        records = run(args, _read(parser, args.json) if args.json is not None and args.json.exists() else [])
+        records = run(
+            args, read_or_refuse(parser, args.json, FIELDS) if args.json is not None and args.json.exists() else []
+        )
     except InputError as fault:
         parser.error(str(fault))
     if records:
         print(report(records))
     return 0
-
-
-def _read(parser: argparse.ArgumentParser, path: Path) -> list[Record]:
-    try:
-        return read(path, FIELDS)
-    except (OSError, ValueError) as fault:
-        parser.error(str(fault))
 
 
 if __name__ == "__main__":

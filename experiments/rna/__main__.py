@@ -13,7 +13,7 @@ import jax
 
 from experiments import rna
 from experiments.arguments import positive
-from experiments.records import Record, merged, read, write
+from experiments.records import Record, merged, read_or_refuse, write
 from experiments.rna.counts import load_counts
 from experiments.rna.methods import METHODS, WITHOUT_SEED, How, budget_of, starts_of
 from experiments.rna.records import FIELDS, is_complete, name_of, record
@@ -129,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     args = parser.parse_args(argv)
     plan = _plan(parser, args)
-    old = _read(parser, plan.json) if plan.json is not None and plan.json.exists() else []
+    old = read_or_refuse(parser, plan.json, FIELDS) if plan.json is not None and plan.json.exists() else []
     try:
         counts = load_counts(args.data, args.full)
         clouds = {task: Clouds(counts, TASKS[task]) for task in plan.tasks}
@@ -140,13 +140,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if records and not plan.fit_only:
         print(tables(records))
     return 1 if failures else 0
-
-
-def _read(parser: argparse.ArgumentParser, path: Path) -> list[Record]:
-    try:
-        return read(path, FIELDS)
-    except (OSError, ValueError) as fault:
-        parser.error(str(fault))
 
 
 def _plan(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Plan:

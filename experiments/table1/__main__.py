@@ -13,7 +13,7 @@ import jax
 
 from experiments import table1
 from experiments.arguments import positive
-from experiments.records import Record, merged, read, write
+from experiments.records import Record, merged, read_or_refuse, write
 from experiments.table1.methods import COMPARED, METHODS, TOGETHER
 from experiments.table1.records import DIMS, FIELDS, Fit, cell_of, is_complete, paper_value
 from experiments.table1.report import table
@@ -163,7 +163,7 @@ def main(argv: Sequence[str] | None = None, sizes: Sizes | None = None) -> int:
     if args.against is not None and args.metric is None:
         parser.error("--against compares methods in one metric: give --metric")
     if args.print is not None:
-        records = [record for path in args.print for record in _read(parser, path)]
+        records = [record for path in args.print for record in read_or_refuse(parser, path, FIELDS)]
         print(table(records) if args.metric is None else summary(records, args.metric, args.against))
         return 0
     if args.metric is not None:
@@ -171,20 +171,13 @@ def main(argv: Sequence[str] | None = None, sizes: Sizes | None = None) -> int:
     plan = _plan(parser, args, sizes or Sizes())
     if args.json is not None and not args.json.parent.is_dir():
         parser.error(f"no folder {args.json.parent} to write {args.json.name} into")
-    old = _read(parser, args.json) if args.json is not None and args.json.exists() else []
+    old = read_or_refuse(parser, args.json, FIELDS) if args.json is not None and args.json.exists() else []
     records, failures = run(plan, old, args.json)
     if records:
         print(table(records))
         side_by_side = [m for m in METRICS if any(r["metric"] == m for r in records)][-1]
         print(f"\n{side_by_side}, methods side by side\n{summary(records, side_by_side)}")
     return 1 if failures else 0
-
-
-def _read(parser: argparse.ArgumentParser, path: Path) -> list[Record]:
-    try:
-        return read(path, FIELDS)
-    except (OSError, ValueError) as fault:
-        parser.error(str(fault))
 
 
 def _plan(parser: argparse.ArgumentParser, args: argparse.Namespace, sizes: Sizes) -> Plan:

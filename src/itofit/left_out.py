@@ -56,7 +56,7 @@ def leave_out(
     """
     fresh: Any = FokkerPlanckProcess(random_state=0) if model is None else clone(model)
     if isinstance(data, Snapshots):
-        i = _position(data.times, float(day))
+        i = _position(data.times, label_time(day))
         held_out = data.select([i])
         fresh.fit(data.select([k for k in range(len(data)) if k != i]))
         return _scored(fresh, held_out, start)

@@ -138,7 +138,7 @@ def score(
     """Score a run against held-out snapshots, every distance beside its sampling floor."""
     model = load_run(run)
     space = model.snapshots_.space
-    if space is not None and held_out.suffix == ".h5ad" and (rep, genes, layer) == (None, None, None):
+    if space is not None and held_out.suffix.lower() == ".h5ad" and (rep, genes, layer) == (None, None, None):
         snapshots = cells_like(opened(held_out, backed=False), replace(space, time_key=time_key or space.time_key))
     else:
         snapshots = read_snapshots(held_out, time_key, rep=rep, genes=_words(genes), layer=layer)
@@ -180,13 +180,13 @@ def leave_out_time(
 ) -> None:
     """Fit without one time, forecast it and score the forecast beside its floor."""
     model = _fresh(method, seed)
-    if data.suffix == ".h5ad":
+    if data.suffix.lower() == ".h5ad":
         key = time_key or "day"
         how = {"time_key": key, "rep": rep, "genes": _words(genes), "layer": layer, "n_pcs": n_pcs}
         found = leave_out(opened(data, backed=False), day, **how, model=model, start=start)
     else:
         snapshots = read_snapshots(data, time_key, rep=rep, genes=_words(genes), layer=layer, n_pcs=n_pcs)
-        found = leave_out(snapshots, _numbers(day, "--day"), model=model, start=start)
+        found = leave_out(snapshots, day, model=model, start=start)
     typer.echo(json.dumps(found.scorecard.to_records(), indent=1) if as_json else str(found))
 
 
