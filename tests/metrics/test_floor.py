@@ -113,6 +113,8 @@ def test_points_of_weight_zero_do_not_enter_the_floor():
 
 def test_every_model_meets_the_same_halves():
     rng = np.random.default_rng(0)
-    test, small, large = (even(rng.normal(size=(n, 2))) for n in (30, 17, 200))
+    test, small, large = (
+        even(rng.normal(size=(n, 2))) for n in (30, 7, 200)
+    )  # 15 of 7 are drawn with replacement, 15 of 200 without
     first, second = (split_half_floor(coordinate_W1, test, model) for model in (small, large))
     assert (first.mean, first.sd) == (second.mean, second.sd)
