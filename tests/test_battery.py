@@ -25,6 +25,7 @@ from itofit import (
 )
 from itofit.cli.main import METHODS, app, load_run
 from itofit.metrics import W1
+from itofit.metrics.trivial import midpoint_at
 
 pytestmark = pytest.mark.filterwarnings("ignore::itofit.errors.FitWarning")
 
@@ -84,6 +85,22 @@ def test_between_snapshots_a_forecast_is_held_to_both(fitted):
     assert len(model.forecast([0.2], n_samples=25, start="between").clouds[0]) == 25
     later = [model.forecast([1.5], start=start).clouds[0] for start in ("previous", "between") if name != "midpoint"]
     assert all(np.array_equal(cloud, later[0]) for cloud in later)
+
+
+def test_a_hedged_forecast_is_half_on_straight_lines(fitted):
+    """And half of it is the one held to both snapshots; beyond the last there is nothing to hedge with."""
+    name, model = fitted
+    if name in ("persistence", "midpoint"):
+        pytest.skip("they know one way to go")
+    hedged, held = (model.forecast([0.2], start=start) for start in ("hedged", "between"))
+    lines = midpoint_at(model.snapshots_, 0.2)
+    both = np.concatenate([held.clouds[0], lines.points])
+    weights = np.concatenate([held.weights[0], lines.weights]) / 2.0
+    assert W1(hedged.clouds[0], both, hedged.weights[0], weights) < 1e-6
+    assert W1(hedged.clouds[0], held.clouds[0], hedged.weights[0], held.weights[0]) > 1e-3
+    later = [model.forecast([1.5], start=start).clouds[0] for start in ("previous", "hedged")]
+    np.testing.assert_array_equal(*later)
+    assert len(model.forecast([0.2], n_samples=25, start="hedged").clouds[0]) == 25
 
 
 def test_a_forecast_is_snapshots_at_the_times_asked(fitted):

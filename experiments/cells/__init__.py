@@ -7,7 +7,7 @@
 DIR holds emt_a549/emt_3d.npz, ipsc_bifurcation/ipsc_4d.npz and larry_2d/mouse_hematopoiesis_2d.npz. A method is fitted
 to all other times and forecasts the one left out, grown from where it was trained to grow from (`previous`, LEGEND from
 the first: `initial`) and, where there is a snapshot after, from the one before and held to that (`between`, for every
-method). Distances are exact W1 in raw units; floor and comparison are those of split halves at half size (20 splits),
-the full-size distance stands beside them. The data are fixed: seeds vary the method only. Cells that are done are not
-fitted again.
+method; `hedged`: half of the cloud so, half on straight lines). Distances are exact W1 in raw units; floor and
+comparison are those of split halves at half size (20 splits), the full-size distance stands beside them. The data are
+fixed: seeds vary the method only. Cells that are done are not fitted again.
 """

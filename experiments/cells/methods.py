@@ -17,13 +17,16 @@ METHODS: dict[str, Callable[[float, int, str], Face]] = {
         solver="adversarial", dt=dt, device=device, random_state=seed
     ),
     "moments": lambda dt, seed, device: FokkerPlanckProcess(solver="moments", dt=dt, device=device, random_state=seed),
+    "moments-clock": lambda dt, seed, device: FokkerPlanckProcess(
+        solver="moments", time_varying=True, dt=dt, device=device, random_state=seed
+    ),
 }
-OURS = ("moments", "adversarial")
+OURS = ("moments", "moments-clock", "adversarial")
 
 
 def starts_of(method: str, between: bool) -> tuple[str, ...]:
-    """The start a method was trained from and, where there is a snapshot after, `between`; trivial rows know none."""
+    """The start a method was trained from and, where a snapshot is after, those held to it; trivial rows know none."""
     if method in ("persistence", "midpoint"):
         return ("-",)
     own = "initial" if method == "legend" else "previous"
-    return (own, "between") if between else (own,)
+    return (own, "between", "hedged") if between else (own,)

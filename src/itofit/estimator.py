@@ -13,6 +13,7 @@ import numpy as np
 
 from itofit.errors import FitWarning, InputError
 from itofit.face import device_named, processor, seed_of
+from itofit.process.clock import Clock
 from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.drift import AbstractDrift, CorrectedDrift, FeatureDrift, MeanDrift, members_of
 from itofit.process.features import AbstractFeatures, described, rebuilt
@@ -64,6 +65,8 @@ class FokkerPlanckProcess(ProcessFace, TrustMethods):
     - `dt`: longest Euler step, or `"auto"`: chosen from the data and checked by step doubling.
     - `solver`: `"moments"` (many fixed probes and Gauss-Newton: seconds on a laptop), `"adversarial"` (Algorithm 1 of
       the paper), or `"auto"`: moments, unless a GPU is present or a choice below asks for the adversarial one.
+    - `time_varying`: whether the drift may change with time, g(x, t), smoothly between the first and the last snapshot;
+      after that it stays as it is there. Of the moments solver, in fewer than 16 dimensions.
     - `anchor`: `"initial"` simulates from the first snapshot, `"previous"` every interval from the one before.
     - `n_iter`: budget of iterations; None takes the solver's.
     - `options`: further fields of `MomentsOptions` or `AdversarialOptions` by name.
@@ -94,6 +97,7 @@ class FokkerPlanckProcess(ProcessFace, TrustMethods):
         dt: float | Literal["auto"] = "auto",
         solver: str = "auto",
         preset: str = "default",
+        time_varying: bool = False,
         anchor: str | None = None,
         gradient: str | None = None,
         discrepancy: str | None = None,
@@ -113,6 +117,7 @@ class FokkerPlanckProcess(ProcessFace, TrustMethods):
         self.dt = dt
         self.solver = solver
         self.preset = preset
+        self.time_varying = time_varying
         self.anchor = anchor
         self.gradient = gradient
         self.discrepancy = discrepancy
@@ -176,13 +181,19 @@ class FokkerPlanckProcess(ProcessFace, TrustMethods):
                 found=", ".join(asked),
                 hint="leave them out, or solver='adversarial'",
             )
-        if self.solver != "auto":
-            return self.solver
+        if self.time_varying and (self.solver == "adversarial" or asked):
+            raise InputError(
+                expected="the moments solver for a drift that changes with time",
+                found=", ".join(asked) or "solver='adversarial'",
+                hint="solver='moments', or time_varying=False",
+            )
+        if self.solver != "auto" or self.time_varying:
+            return "moments" if self.time_varying else self.solver
         return "adversarial" if asked or device_named(self.device).platform == "gpu" else "moments"
 
     def _moments_options(self) -> MomentsOptions:
         chosen = {name: getattr(self, name) for name in ("anchor", "n_iter") if getattr(self, name) is not None}
-        return MomentsOptions().override(**(chosen | (self.options or {})))
+        return MomentsOptions(clock=bool(self.time_varying)).override(**(chosen | (self.options or {})))
 
     def _adversarial_options(self) -> AdversarialOptions:
         if self.preset not in PRESETS:
@@ -319,8 +330,9 @@ class FokkerPlanckProcess(ProcessFace, TrustMethods):
         ):
             warnings.warn(
                 f"chi-squared is {self.evidence_.misfit:.1f} times its degrees of freedom: no drift of this dictionary "
-                "with this sigma explains the snapshots; look at sigma, at a drift that changes with time, or give a "
-                "dictionary of your own (options={'dictionary': ...})",
+                "with this sigma explains the snapshots; "
+                + ("look at sigma" if self.time_varying else "try time_varying=True, look at sigma,")
+                + " or give a dictionary of your own (options={'dictionary': ...})",
                 FitWarning,
                 stacklevel=5,
             )
@@ -388,7 +400,8 @@ class FokkerPlanckProcess(ProcessFace, TrustMethods):
         inside = {k.removeprefix("features."): v for k, v in arrays.items() if k.startswith("features.")}
         base = None
         if values["features"]:
-            base = FeatureDrift(rebuilt(values["features"], inside), jnp.asarray(inside["coefficients"]))
+            clock = Clock.over(self.snapshots_.times) if self._moments_options().clock else None
+            base = FeatureDrift(rebuilt(values["features"], inside), jnp.asarray(inside["coefficients"]), clock)
         if self.solver_ == "moments" and base is not None:
             return base
         snapshots, span = self.scaling_.transform(self.snapshots_), float(np.ptp(self.snapshots_.times))

@@ -21,7 +21,7 @@ from sklearn.exceptions import NotFittedError
 
 from itofit.arrays import read_arrays, write_arrays
 from itofit.errors import InputError
-from itofit.forecast import BETWEEN, checked_times, start_before
+from itofit.forecast import checked_times, grown_from, start_before
 from itofit.metrics.floor import Metric, plain_weights
 from itofit.metrics.scorecard import Scorecard, score_snapshots
 from itofit.metrics.transport import sliced_W1
@@ -108,7 +108,8 @@ class Face(BaseEstimator, abc.ABC):
 
         `start="initial"` grows it from the first snapshot, `"previous"` from the last one at or before `time`;
         `"between"` does so too and takes off along the way what would be missed at the snapshot after, so that an
-        interpolation is held to both. Weighted start points are resampled, so the rows count equally.
+        interpolation is held to both; `"hedged"` does so with half of the cloud and moves the other half along the
+        straight lines of a transport plan. Weighted start points are resampled, so the rows count equally.
         """
         self._check_fitted()
         found = self.forecast([float(time)], n_samples, start)
@@ -156,8 +157,8 @@ class Face(BaseEstimator, abc.ABC):
         at_start = held_out.index(first)
         begin = None if at_start is None else held_out.at(first)
 
-        def grown_from(time: float) -> Snapshot:
-            found = start_before(self.snapshots_, time, "previous" if start == BETWEEN else start)
+        def begun_at(time: float) -> Snapshot:
+            found = start_before(self.snapshots_, time, grown_from(start))
             return begin if begin is not None and found.time == first else found
 
         scored = held_out.select([i for i in range(len(held_out)) if i != at_start])
@@ -174,7 +175,7 @@ class Face(BaseEstimator, abc.ABC):
             persistence=lambda time: persistence_at(self.snapshots_, time),
             midpoint=lambda time: midpoint_at(self.snapshots_, time),
             truth=truth,
-            start=grown_from,
+            start=begun_at,
             metrics=metrics,
             notes=self._notes(),
         )

@@ -17,9 +17,10 @@ from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshot, Snapshots, numeric_times, time_tolerance
 from itofit.snapshots.scaling import Scaling
 
-# Where a cloud is grown from; a forecast may also be `between`: grown from the snapshot before, landed in that after.
+# Where a cloud is grown from; a forecast may also be `between`: grown from the snapshot before, landed in that after;
+# or `hedged`: half of it so, half on straight lines between the two.
 STARTS = ("initial", "previous")
-BETWEEN = "between"
+BETWEEN, HEDGED = "between", "hedged"
 # (clouds, their ends, weights, the snapshot to land in, shares of the way) -> (clouds, weights)
 Landing = Callable[..., tuple[list[np.ndarray], np.ndarray]]
 
@@ -43,7 +44,7 @@ def start_before(snapshots: Snapshots, time: float, start: str) -> Snapshot:
     """The first snapshot (`initial`), or the last one at or before `time` (`previous`)."""
     if start not in STARTS:
         raise InputError(
-            expected=f"start to be one of {', '.join(STARTS)}, or of a forecast {BETWEEN}",
+            expected=f"start to be one of {', '.join(STARTS)}, or of a forecast {BETWEEN} or {HEDGED}",
             found=f"{start!r}",
             hint="'initial'",
         )
@@ -86,7 +87,7 @@ def push_forward(
     for i, time in enumerate(times):
         if time > now:
             steps = jnp.asarray(Mesh.refine([now, time], dt).steps, dtype=float)
-            x, now = _push(process, x, steps, jax.random.fold_in(key, i)), time
+            x, now = _push(process, x, steps, jax.random.fold_in(key, i), jnp.asarray(now, float)), time
         clouds.append(start.points if now == start.time else np.asarray(x, dtype=np.float64))
     return clouds
 
@@ -136,28 +137,38 @@ def grown(
 ) -> Snapshots:
     """Clouds at increasing `times`, grown from the snapshot that `start` names; `first` stands in for the first.
 
-    Of clouds `between`, `land` holds the paths to the snapshot after; beyond the last there is none.
+    Of clouds `between` and `hedged`, `land` holds the paths to the snapshot after; beyond the last there is none.
     """
     clouds, masses = [], []
-    before = "previous" if start == BETWEEN else start
-    begins = [start_before(snapshots, float(t), before).time for t in times]
+    begins = [start_before(snapshots, float(t), grown_from(start)).time for t in times]
     for began, group in itertools.groupby(range(len(times)), key=lambda i: begins[i]):
         wanted = [float(times[i]) for i in group]
         source = first if first is not None and began == first.time else snapshots.at(began)
         points, weights = resampled(source.points, source.weights, n_samples, seed)
         after = int(np.searchsorted(snapshots.times, began, side="right"))
         begin_key = jax.random.fold_in(key, after - 1)
-        ends = [float(snapshots.times[after])] if start == BETWEEN and after < len(snapshots) else []
+        held = start in (BETWEEN, HEDGED) and after < len(snapshots)
+        ends = [float(snapshots.times[after])] if held else []
         found = push(process, scaling, Snapshot(began, points, weights), [*wanted, *ends], dt, key=begin_key)
         if ends:
             shares = [(t - began) / (ends[0] - began) for t in wanted]
-            found, weights = land(found[:-1], found[-1], weights, snapshots.at(ends[0]), shares)
+            goal, resting = snapshots.at(ends[0]), ([points] * len(wanted), points, weights)
+            found, weights = land(found[:-1], found[-1], weights, goal, shares)
+            if start == HEDGED:  # points at rest land along the straight lines of the transport plan
+                lines, masses_of_lines = land(*resting, goal, shares)
+                found = [np.concatenate(both) for both in zip(found, lines, strict=True)]
+                weights = np.concatenate([weights, masses_of_lines]) / 2.0
             if n_samples is not None:
                 rows = resampled_rows(weights, n_samples, seed)
                 found, weights = [cloud[rows] for cloud in found], np.full(n_samples, 1.0 / n_samples)
         clouds += found
         masses += [weights] * len(wanted)
     return Snapshots.from_arrays(clouds, times, masses, snapshots.names)
+
+
+def grown_from(start: str) -> str:
+    """The snapshot that such a forecast is grown from, `initial` or `previous`."""
+    return "previous" if start in (BETWEEN, HEDGED) else start
 
 
 def step_doubling_error(
@@ -171,9 +182,9 @@ def step_doubling_error(
     coarse, worst = Mesh.refine(np.concatenate([[start.time], times[times > start.time]]), dt), 0.0
     h = jnp.asarray(coarse.steps, dtype=float)
     x0, w = jnp.asarray(start.points, dtype=float), jnp.asarray(start.weights, dtype=float)
-    z = jax.random.normal(key, (len(h), 2, *x0.shape))
-    fine = _path(process, x0, jnp.repeat(h / 2.0, 2), z.reshape(-1, *x0.shape))[::2]
-    plain = _path(process, x0, h, (z[:, 0] + z[:, 1]) / jnp.sqrt(2.0))
+    z, begin = jax.random.normal(key, (len(h), 2, *x0.shape)), jnp.asarray(start.time, dtype=float)
+    fine = _path(process, x0, jnp.repeat(h / 2.0, 2), z.reshape(-1, *x0.shape), begin)[::2]
+    plain = _path(process, x0, h, (z[:, 0] + z[:, 1]) / jnp.sqrt(2.0), begin)
     for k in coarse.observed[1:]:
         (m0, s0), (m1, s1) = _moments(plain[k], w), _moments(fine[k], w)
         shift = jnp.maximum(jnp.abs(m0 - m1), jnp.abs(s0 - s1)) / jnp.maximum(s1, 1e-12)
@@ -188,10 +199,10 @@ def _moments(x, w):
 
 
 @eqx.filter_jit
-def _push(process, start, steps, key):
-    return euler_push(process, start, steps, key)
+def _push(process, start, steps, key, begin):
+    return euler_push(process, start, steps, key, begin)
 
 
 @eqx.filter_jit
-def _path(process, start, steps, noise):
-    return euler_path(process, start, steps, noise)
+def _path(process, start, steps, noise, begin):
+    return euler_path(process, start, steps, noise, begin)

@@ -19,8 +19,8 @@ from itofit.forecast import checked_times, grown, push_in_units, resampled, star
 from itofit.metrics.landing import landed
 from itofit.process.ito import ItoProcess, rescaled
 from itofit.process.tangent import tangent_arrows
-from itofit.snapshots.anndata_file import annotate, cell_points, embedding
-from itofit.snapshots.clouds import Snapshot, Snapshots
+from itofit.snapshots.anndata_file import annotate, cell_points, cell_times, embedding
+from itofit.snapshots.clouds import Snapshot, Snapshots, numeric_times
 from itofit.snapshots.scaling import Scaling
 from itofit.solve.outcome import Outcome
 from itofit.solve.step_size import TOLERANCE
@@ -45,11 +45,27 @@ class ProcessFace(Face):
         self._check_fitted()
         return rescaled(self.standard_process_, self.scaling_)
 
-    def drift(self, x: Any) -> np.ndarray:
-        """g(x) at one state `(n_dims,)` or at rows of states `(n, n_dims)`."""
+    def drift(self, x: Any, time: Any = None) -> np.ndarray:
+        """g(x) at one state `(n_dims,)` or at rows of states `(n, n_dims)`.
+
+        Of a drift that changes with time g(x, t): `time` is one for all, or one for every row.
+        """
         z, one = self._standardised(x)
-        g = self.scaling_.sd * np.asarray(_map(self.standard_process_.drift, z), dtype=np.float64)
+        g = self.scaling_.sd * np.asarray(_field(self.standard_process_.drift, z, self._when(time, len(z))), np.float64)
         return g[0] if one else g
+
+    def _when(self, time: Any, n: int) -> Float[Array, " n"]:
+        """The time of every state; of a drift that is the same at all times any."""
+        if not self.standard_process_.drift.varies:
+            return jnp.zeros(n)
+        found = None if time is None else np.asarray(numeric_times(time))
+        if found is None or found.shape not in ((), (1,), (n,)) or not np.all(np.isfinite(found)):
+            raise InputError(
+                expected="a time, or one for every state, since the drift changes with time",
+                found="none" if found is None else f"shape {found.shape} for {n} states",
+                hint=f"time={float(self.snapshots_.times[-1]):g}",
+            )
+        return jnp.broadcast_to(jnp.asarray(found, dtype=float), (n,))
 
     def diffusion(self, x: Any) -> np.ndarray:
         """S(x) at one state, or one matrix per row."""
@@ -80,7 +96,7 @@ class ProcessFace(Face):
 
         `obsm["itofit_drift"]`, `obs["itofit_speed"]`, and for scvelo's plots (`vkey="itofit_drift"`) arrows in the
         fitted coordinates, or with `basis="umap"` in the embedding `obsm["X_umap"]`: the drift through the linear map
-        that fits the embedding best around each cell.
+        that fits the embedding best around each cell. A drift that changes with time is that of each cell's own time.
         """
         self._check_fitted()
         space = self.snapshots_.space
@@ -91,7 +107,7 @@ class ProcessFace(Face):
                 hint="fit(adata, time_key='day', rep='X_pca')",
             )
         points = cell_points(adata, space)
-        drift = self.drift(points)
+        drift = self.drift(points, cell_times(adata, space.time_key) if self.standard_process_.drift.varies else None)
         arrows = {} if basis is None else {basis: tangent_arrows(points, drift, embedding(adata, basis))}
         adata = adata.copy() if copy else adata
         annotate(adata, space, drift, self._made_by(), arrows)
@@ -144,3 +160,8 @@ def warn_of_ending(outcome: Outcome, dt: float, dt_error: float) -> None:
 @eqx.filter_jit
 def _map(field, states):
     return jax.vmap(field)(states)
+
+
+@eqx.filter_jit
+def _field(drift, states, times):
+    return jax.vmap(lambda x, t: drift.at(t)(x))(states, times)

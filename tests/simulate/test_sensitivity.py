@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from itofit.process.clock import Clock
 from itofit.process.diffusion import ConstantDiffusion, FunctionDiffusion
 from itofit.process.drift import FeatureDrift
 from itofit.process.features import affine, joined, polynomials, ridges
@@ -39,6 +40,11 @@ def problem(n_dims, n=5):
     return (features.features, *arrays)
 
 
+def chain_of(features, W, diffusion, start, steps, noise, clock=None):
+    """What the package's chains take; they begin at time 0."""
+    return FeatureDrift(features, W, clock), diffusion, start, jnp.cumsum(steps) - steps, steps, noise
+
+
 def plain_end(features, diffusion, W, x, steps, noise):
     """One chain over the steps that count, none of the package's stepping code in it."""
 
@@ -57,7 +63,7 @@ def test_sensitivities_are_the_derivative_of_a_plain_loop(n_dims, make):
     def end_of_all(W):
         return jax.vmap(lambda x, z: plain_end(features, diffusion, W, x, steps, z))(start, jnp.moveaxis(noise, 1, 0))
 
-    end, moved, _ = chain_sensitivities(features, W, diffusion, start, steps, noise, jnp.asarray(2))
+    end, moved, _ = chain_sensitivities(*chain_of(features, W, diffusion, start, steps, noise), jnp.asarray(2))
     wanted_end, wanted = jax.jit(lambda W: (end_of_all(W), jax.jacfwd(end_of_all)(W)))(W)
     assert moved.shape == (*start.shape, n_dims, len(W))
     # Single precision over 27 steps: relative errors of some 1e-6 of the largest entry.
@@ -88,7 +94,7 @@ def test_chains_move_with_the_parameters_of_the_noise_as_a_plain_loop_does(kind,
         S = LearnedDiffusion(theta, diffusion.form)
         return jax.vmap(lambda x, z: plain_end(features, S, W, x, steps, z))(start, jnp.moveaxis(noise, 1, 0))
 
-    chain = features, W, diffusion, start, steps, noise
+    chain = chain_of(features, W, diffusion, start, steps, noise)
     kicked = chain_sensitivities(*chain, jnp.asarray(2))[2]
     wanted = np.asarray(jax.jit(jax.jacfwd(end_of_all))(diffusion.theta)) * diffusion.form.unit()
     np.testing.assert_allclose(kicked, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
@@ -98,11 +104,43 @@ def test_chains_move_with_the_parameters_of_the_noise_as_a_plain_loop_does(kind,
     np.testing.assert_allclose(found, total, rtol=1e-4, atol=2e-5 * np.abs(total).max())
 
 
+def test_a_drift_that_changes_with_time_moves_chains_as_a_plain_loop_does():
+    """The clock is a third input of the features; the plain loop reads it as the line it is between two times."""
+    features, W, start, steps, noise = problem(3)
+    W, start, noise, diffusion = W[:, :2], start[:, :2], noise[:, :, :2], constant(2)
+    end_time, root = float(jnp.sum(steps)), 3.0**0.5
+    times = jnp.cumsum(steps) - steps
+
+    def plain(W, x, z):
+        def step(x, now):
+            t, h, dw = now
+            inputs = jnp.append(x, root * (2.0 * t / end_time - 1.0))
+            return x + h * (W.T @ features(inputs)) + jnp.sqrt(h) * (diffusion(x) @ dw), None
+
+        return jax.lax.scan(step, x, (times[:N_STEPS], steps[:N_STEPS], z[:N_STEPS]))[0]
+
+    def ends(W):
+        return jax.vmap(lambda x, z: plain(W, x, z))(start, jnp.moveaxis(noise, 1, 0))
+
+    chain = chain_of(features, W, diffusion, start, steps, noise, Clock.over(np.asarray([0.0, end_time])))
+    end, moved, _ = chain_sensitivities(*chain, jnp.asarray(2))
+    wanted = np.swapaxes(np.asarray(jax.jit(jax.jacfwd(ends))(W)), -1, -2)
+    np.testing.assert_allclose(end, ends(W), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(moved, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    slopes = jnp.asarray(np.random.default_rng(0).standard_normal((len(start), 3, 2)), dtype=float)
+    found, _ = chain_adjoints(*chain, jnp.asarray(N_STEPS), lambda end: slopes)
+    total = np.einsum("nri,niof->rof", slopes, wanted)
+    np.testing.assert_allclose(found, total, rtol=1e-4, atol=2e-5 * np.abs(total).max())
+    # A clock that stands still is another drift.
+    frozen = chain_of(features, W, diffusion, start, steps, noise, Clock.over(np.asarray([50.0, 60.0])))
+    assert np.abs(chain_sensitivities(*frozen, jnp.asarray(2))[0] - end).max() > 0.01
+
+
 @pytest.mark.parametrize("make", [constant, state_dependent])
 def test_adjoints_are_sums_of_sensitivities(make):
     features, W, start, steps, noise = problem(2)
     slopes = jnp.asarray(np.random.default_rng(0).standard_normal((len(start), 3, 2)), dtype=float)
-    chain = features, W, make(2), start, steps, noise
+    chain = chain_of(features, W, make(2), start, steps, noise)
     _, moved, _ = chain_sensitivities(*chain, jnp.asarray(2))
     wanted = jnp.einsum("nri,niof->rof", slopes, moved)
     found, _ = chain_adjoints(*chain, jnp.asarray(N_STEPS), lambda end: slopes)
@@ -122,13 +160,14 @@ def test_a_heun_step_is_of_second_order():
 def test_ends_are_those_of_a_plain_loop():
     features, W, start, steps, noise = problem(2)
     process = ItoProcess(FeatureDrift(features, W), state_dependent(2))
-    found = chain_ends(process, start, steps, noise, jnp.asarray(N_STEPS))
+    times = jnp.zeros_like(steps)
+    found = chain_ends(process, start, times, steps, noise, jnp.asarray(N_STEPS))
     x = start
     phi, S = jax.jit(jax.vmap(features)), jax.jit(jax.vmap(process.diffusion))
     for h, z in zip(np.asarray(steps)[:N_STEPS], np.asarray(noise)[:N_STEPS], strict=True):
         x = np.asarray(x + h * np.asarray(phi(x)) @ np.asarray(W) + np.sqrt(h) * np.einsum("nij,nj->ni", S(x), z))
     np.testing.assert_allclose(found, x, rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(chain_ends(process, start, steps, noise, jnp.asarray(0)), start)
+    np.testing.assert_array_equal(chain_ends(process, start, times, steps, noise, jnp.asarray(0)), start)
 
 
 def test_a_linear_drift_without_noise_has_a_closed_form():
@@ -136,9 +175,8 @@ def test_a_linear_drift_without_noise_has_a_closed_form():
     a, b, h, K = -0.7, 0.3, 0.05, BLOCK
     W, steps, noise = jnp.asarray([[b], [a]]), jnp.full(K, h), jnp.zeros((K, 2, 1))
     start = jnp.asarray([[1.0], [-2.0]])
-    end, moved, kicked = chain_sensitivities(
-        affine(1).features, W, ConstantDiffusion(jnp.ones((1, 1))), start, steps, noise, jnp.asarray(1)
-    )
+    chain = chain_of(affine(1).features, W, ConstantDiffusion(jnp.ones((1, 1))), start, steps, noise)
+    end, moved, kicked = chain_sensitivities(*chain, jnp.asarray(1))
     q, x0 = 1.0 + a * h, np.asarray(start)[:, 0]
     geometric = (q**K - 1.0) / (q - 1.0)
     fixed = -b / a

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from itofit import FokkerPlanckProcess, InputError
-from itofit.process import ConstantDiffusion
+from itofit.process import ConstantDiffusion, FeatureDrift
 from itofit.process.features import monomials
 from itofit.snapshots import Scaling
 from itofit.trust.bands import N_SIMULATED, forecast_bands
@@ -70,8 +70,8 @@ def test_what_has_no_error_bars_says_so(data, model):
 
 def test_draws_that_run_to_infinity_are_refused(data):
     everywhere = np.full(2, np.inf)
-    cube = monomials([(0, 0, 0)], -everywhere, everywhere).features
-    draws = DriftDraws.of_coefficients(cube, np.full((2, 1, 2), 50.0), np.zeros((1, 2)), np.zeros((2, 0)), seed=0)
+    cube = FeatureDrift(monomials([(0, 0, 0)], -everywhere, everywhere).features, jnp.zeros((1, 2)))
+    draws = DriftDraws.of_coefficients(cube, np.full((2, 1, 2), 50.0), np.zeros((2, 0)), seed=0)
     how = {"quantiles": [0.5], "level": 0.95, "start": "initial", "key": jax.random.key(0)}
     where = (Scaling.identity(2), data, np.asarray([5.0]), 0.1)
     with pytest.raises(InputError, match="infinity"), np.errstate(all="ignore"):

@@ -22,7 +22,7 @@ def linear():
     v, precision, sure = np.asarray([1.0, -2.0]), np.asarray([0.05, 0.05]), np.full(2, np.inf)
     unknowns = Unknowns.coefficients(J[None], v, precision, sure, affine(1), 1)
     b = (J + np.linalg.solve(J @ J.T + 1e-9 * np.eye(6), J) * 0.05) @ v  # so that v is the posterior mean
-    return Linearised(unknowns, J @ v - b, {0: white[:, :200], 1: white[:, 200:]}, speed=3.0)
+    return Linearised(unknowns, J @ v - b, {0: white[:, :200], 1: white[:, 200:]}, speed=3.0, clock=None)
 
 
 def test_draws_have_the_mean_and_covariance_of_the_posterior(linear):

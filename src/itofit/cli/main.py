@@ -56,6 +56,7 @@ def fit(
     dt: Annotated[str, typer.Option(help="Longest Euler step, or auto.")] = "auto",
     method: Annotated[str, typer.Option(help=f"auto, or one of {', '.join(METHODS)}.")] = "auto",
     preset: Annotated[str, typer.Option(help="default or paper.")] = "default",
+    time_varying: Annotated[bool, typer.Option("--time-varying", help="Let the drift change with time.")] = False,
     anchor: Annotated[str | None, typer.Option(help="initial or previous; the preset decides if left out.")] = None,
     gradient: Annotated[str | None, typer.Option(help="pathwise, detached or adjoint.")] = None,
     discrepancy: Annotated[str | None, typer.Option(help="weak or direct.")] = None,
@@ -81,6 +82,7 @@ def fit(
         "sigma": noise,
         "dt": step,
         "preset": preset,
+        "time_varying": time_varying,
         "anchor": anchor,
         "gradient": gradient,
         "discrepancy": discrepancy,
@@ -115,7 +117,7 @@ def forecast(
     at: Annotated[list[float], typer.Option(help="A time to forecast; repeat for more.")],
     out: Annotated[Path, typer.Option(help="File for the clouds: .npz, .csv, .parquet or .h5ad.")],
     n_samples: Annotated[int | None, typer.Option(help="Points a time; default one per start point.")] = None,
-    start: Annotated[str, typer.Option(help="initial, previous or between.")] = "initial",
+    start: Annotated[str, typer.Option(help="initial, previous, between or hedged.")] = "initial",
 ) -> None:
     """Write the fitted process's clouds at any times from the first snapshot on."""
     clouds = load_run(run).forecast(at, n_samples, start)
@@ -128,7 +130,7 @@ def score(
     run: RunFolder,
     held_out: DataFile,
     system: Annotated[str | None, typer.Option(help="Known system whose truth gives the floor.")] = None,
-    start: Annotated[str, typer.Option(help="initial, previous or between.")] = "initial",
+    start: Annotated[str, typer.Option(help="initial, previous, between or hedged.")] = "initial",
     time_key: TimeKey = None,
     rep: Rep = None,
     genes: Genes = None,
@@ -174,7 +176,7 @@ def leave_out_time(
     layer: Layer = None,
     n_pcs: Pcs = None,
     method: Annotated[str, typer.Option(help=f"auto, or one of {', '.join(METHODS)}.")] = "auto",
-    start: Annotated[str, typer.Option(help="initial, previous or between.")] = "between",
+    start: Annotated[str, typer.Option(help="initial, previous, between or hedged.")] = "between",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print records as JSON.")] = False,
 ) -> None:
@@ -323,6 +325,7 @@ def _of_method(kind: type[Face], choices: dict[str, Any], resume: bool) -> Face:
         "sigma": LEARN,
         "dt": "auto",
         "preset": "default",
+        "time_varying": False,
         "device": "auto",
         "random_state": choices["random_state"],
     }

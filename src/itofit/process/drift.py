@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from itofit.process.clock import Clock
 from itofit.process.features import AbstractFeatures, affine, joined, polynomials
 from itofit.process.monomials import Monomials
 from itofit.process.network import TanhNetwork, xavier_network
@@ -30,6 +31,16 @@ class AbstractDrift(eqx.Module):
     @abc.abstractmethod
     def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_dims"]:
         """g(x), in units of state per unit of time."""
+
+    @property
+    def varies(self) -> bool:
+        """Whether the drift changes with time."""
+        return False
+
+    def at(self, time: Float[Array, ""] | float) -> "AbstractDrift":
+        """The drift at this time, as a function of the state alone."""
+        del time
+        return self
 
     @property
     def n_levels(self) -> int:
@@ -292,13 +303,37 @@ class GradientDrift(AbstractDrift):
 
 
 class FeatureDrift(AbstractDrift):
-    """g(x) = W' phi(x): linear in the unknown coefficients W of a dictionary phi."""
+    """g(x) = W' phi(x), or W' phi(x, tau(t)) with a clock: linear in the coefficients W of a dictionary phi."""
 
-    features: AbstractFeatures | Callable[[Float[Array, " n_dims"]], Float[Array, " n_features"]]
+    features: AbstractFeatures | Callable[[Float[Array, " n_inputs"]], Float[Array, " n_features"]]
     coefficients: Float[Array, "n_features n_dims"]
+    clock: Clock | None = None
 
     def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_dims"]:
-        return self.features(x) @ self.coefficients
+        return self.phi(x) @ self.coefficients
+
+    def phi(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_features"]:
+        """The features at this state, now."""
+        return self.features(self._inputs(x))
+
+    def slope(self, x: Float[Array, " n_dims"]) -> Float[Array, "n_dims n_dims"]:
+        """Dg / dx; the features must know their own slopes."""
+        assert isinstance(self.features, AbstractFeatures)
+        return self.features.slope(self._inputs(x), self.coefficients)[:, : len(x)]
+
+    @property
+    def varies(self) -> bool:
+        """With a clock."""
+        return self.clock is not None
+
+    def at(self, time: Float[Array, ""] | float) -> "FeatureDrift":
+        """With the clock at this time."""
+        if self.clock is None:
+            return self
+        return FeatureDrift(self.features, self.coefficients, self.clock.at(time))
+
+    def _inputs(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_inputs"]:
+        return x if self.clock is None else jnp.append(x, self.clock.reading)
 
 
 class FunctionDrift(AbstractDrift):
@@ -319,3 +354,12 @@ class RescaledDrift(AbstractDrift):
 
     def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_dims"]:
         return self.sd * self.inner((x - self.mean) / self.sd)
+
+    @property
+    def varies(self) -> bool:
+        """Where the inner one does."""
+        return self.inner.varies
+
+    def at(self, time: Float[Array, ""] | float) -> "RescaledDrift":
+        """With the inner one at this time."""
+        return RescaledDrift(self.inner.at(time), self.mean, self.sd)

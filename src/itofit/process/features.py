@@ -36,7 +36,7 @@ class AbstractFeatures(eqx.Module):
         """phi(x)."""
 
     @abc.abstractmethod
-    def slope(self, x: Point, coefficients: Float[Array, "n_features n_dims"]) -> Float[Array, "n_dims n_dims"]:
+    def slope(self, x: Point, coefficients: Float[Array, "n_features n_outputs"]) -> Float[Array, "n_outputs n_dims"]:
         """d(W' phi(x)) / dx.
 
         Written as phi'(x) times a matrix that does not depend on x, so that over a batch of points it is one
@@ -64,7 +64,7 @@ class FunctionFeatures(AbstractFeatures):
         value = jnp.atleast_1d(self.function(self.mean + self.sd * x)) / self.size
         return value if self.kept is None else value[np.asarray(self.kept, dtype=int)]
 
-    def slope(self, x: Point, coefficients: Float[Array, "n_features n_dims"]) -> Float[Array, "n_dims n_dims"]:
+    def slope(self, x: Point, coefficients: Float[Array, "n_features n_outputs"]) -> Float[Array, "n_outputs n_dims"]:
         return jax.jacfwd(lambda y: self(y) @ coefficients)(x)
 
     def only(self, index: Int[np.ndarray, " n_kept"]) -> "FunctionFeatures":
@@ -81,7 +81,7 @@ class Ridges(AbstractFeatures):
     def __call__(self, x: Point) -> Float[Array, " n_features"]:
         return jnp.tanh(self.directions @ x + self.offsets)
 
-    def slope(self, x: Point, coefficients: Float[Array, "n_features n_dims"]) -> Float[Array, "n_dims n_dims"]:
+    def slope(self, x: Point, coefficients: Float[Array, "n_features n_outputs"]) -> Float[Array, "n_outputs n_dims"]:
         outer = coefficients[:, :, None] * self.directions[:, None, :]
         bell = 1.0 - self(x) ** 2
         return (bell @ outer.reshape(len(bell), -1)).reshape(outer.shape[1:])
@@ -105,7 +105,7 @@ class RidgeSlopes(AbstractFeatures):
         found = jnp.outer(bell, jnp.append(x, 1.0)).ravel()
         return found if self.kept is None else found[np.asarray(self.kept, dtype=int)]
 
-    def slope(self, x: Point, coefficients: Float[Array, "n_features n_dims"]) -> Float[Array, "n_dims n_dims"]:
+    def slope(self, x: Point, coefficients: Float[Array, "n_features n_outputs"]) -> Float[Array, "n_outputs n_dims"]:
         if self.kept is not None:
             every = jnp.zeros((len(self.offsets) * (len(x) + 1), coefficients.shape[1]), coefficients.dtype)
             coefficients = every.at[np.asarray(self.kept, dtype=int)].set(coefficients)
@@ -131,7 +131,7 @@ class OnTrial(AbstractFeatures):
     def __call__(self, x: Point) -> Float[Array, " n_features"]:
         return jnp.concatenate([self.known(x), self.tried(x)])
 
-    def slope(self, x: Point, coefficients: Float[Array, "n_features n_dims"]) -> Float[Array, "n_dims n_dims"]:
+    def slope(self, x: Point, coefficients: Float[Array, "n_features n_outputs"]) -> Float[Array, "n_outputs n_dims"]:
         return self.known.slope(x, coefficients[: self.n_known])
 
     def only(self, index: Int[np.ndarray, " n_kept"]) -> AbstractFeatures:
@@ -148,14 +148,13 @@ class ClippedMonomials(AbstractFeatures):
     def __call__(self, x: Point) -> Float[Array, " n_features"]:
         return Monomials(self.terms)(jnp.clip(x, self.low, self.high))
 
-    def slope(self, x: Point, coefficients: Float[Array, "n_features n_dims"]) -> Float[Array, "n_dims n_dims"]:
+    def slope(self, x: Point, coefficients: Float[Array, "n_features n_outputs"]) -> Float[Array, "n_outputs n_dims"]:
         lower, rows, columns, inputs, counts = _derivative(self.terms)
-        n_dims = len(x)
-        matrix = jnp.zeros((len(lower), n_dims, n_dims), coefficients.dtype)
+        matrix = jnp.zeros((len(lower), coefficients.shape[1], len(x)), coefficients.dtype)
         matrix = matrix.at[rows, :, inputs].add(counts[:, None] * coefficients[columns])
         inside = (x > self.low) & (x < self.high)
         phi = Monomials(lower)(jnp.clip(x, self.low, self.high))
-        return (phi @ matrix.reshape(len(lower), -1)).reshape(n_dims, n_dims) * inside
+        return (phi @ matrix.reshape(len(lower), -1)).reshape(matrix.shape[1:]) * inside
 
     def only(self, index: Int[np.ndarray, " n_kept"]) -> "ClippedMonomials":
         return ClippedMonomials(tuple(self.terms[i] for i in index), self.low, self.high)
@@ -186,11 +185,11 @@ class Joined(AbstractFeatures):
     def __call__(self, x: Point) -> Float[Array, " n_features"]:
         return jnp.concatenate([part(x) for part in self.parts])
 
-    def slope(self, x: Point, coefficients: Float[Array, "n_features n_dims"]) -> Float[Array, "n_dims n_dims"]:
+    def slope(self, x: Point, coefficients: Float[Array, "n_features n_outputs"]) -> Float[Array, "n_outputs n_dims"]:
         ends = np.cumsum((0, *self.sizes))
         return sum(
             (part.slope(x, coefficients[a:b]) for part, a, b in zip(self.parts, ends[:-1], ends[1:], strict=True)),
-            start=jnp.zeros((len(x), len(x)), x.dtype),
+            start=jnp.zeros((coefficients.shape[1], len(x)), x.dtype),
         )
 
     def only(self, index: Int[np.ndarray, " n_kept"]) -> "Joined":
@@ -226,20 +225,20 @@ class Dictionary(NamedTuple):
         return Dictionary(self.features.only(np.flatnonzero(marks)), groups)
 
 
-def affine(n_dims: int) -> Dictionary:
-    """[1, x]."""
+def affine(n_dims: int, clock: int | None = None) -> Dictionary:
+    """[1, x]; `clock` is the coordinate that is the time, where there is one."""
     everywhere = np.full(n_dims, np.inf)
-    return joined([monomials([(), *[(a,) for a in range(n_dims)]], -everywhere, everywhere)])
+    return joined([monomials([(), *[(a,) for a in range(n_dims)]], -everywhere, everywhere, clock)])
 
 
-def polynomials(n_dims: int, low: np.ndarray, high: np.ndarray) -> Dictionary:
+def polynomials(n_dims: int, low: np.ndarray, high: np.ndarray, clock: int | None = None) -> Dictionary:
     """Products of two coordinates and cubes; all cubics in few dimensions, only powers in many."""
     if n_dims > MANY_DIMS:
-        return monomials([(a,) * power for power in (2, 3) for a in range(n_dims)], low, high)
+        return monomials([(a,) * power for power in (2, 3) for a in range(n_dims)], low, high, clock)
     terms = list(combinations_with_replacement(range(n_dims), 2))
     cubes = [(a, a, a) for a in range(n_dims)]
     terms += list(combinations_with_replacement(range(n_dims), 3)) if n_dims <= 4 else cubes
-    return monomials(terms, low, high)
+    return monomials(terms, low, high, clock)
 
 
 def ridges(
@@ -274,10 +273,12 @@ def pairs(n_dims: int) -> list[tuple[int, ...]]:
     return list(combinations(range(n_dims), 2))
 
 
-def monomials(terms: Sequence[tuple[int, ...]], low: np.ndarray, high: np.ndarray) -> Dictionary:
-    """These products of coordinates, each a group of its own, frozen outside the box."""
+def monomials(
+    terms: Sequence[tuple[int, ...]], low: np.ndarray, high: np.ndarray, clock: int | None = None
+) -> Dictionary:
+    """These products of coordinates, each a group of its own, frozen outside the box; those with the clock by kind."""
     kinds = ("constant", "linear", "monomial", "monomial")
-    groups = [Group(1, kinds[len(t)], tuple(t)) for t in terms]
+    groups = [Group(1, "time" if clock in t else kinds[len(t)], tuple(t)) for t in terms]
     features = ClippedMonomials(tuple(map(tuple, terms)), jnp.asarray(low, dtype=float), jnp.asarray(high, dtype=float))
     return Dictionary(features, tuple(groups))
 

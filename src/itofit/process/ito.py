@@ -1,4 +1,4 @@
-"""The Itô process dX = g(X) dt + S(X) dW."""
+"""The Itô process dX = g(X) dt + S(X) dW, whose drift may change with time: g(X, t)."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -14,6 +14,10 @@ class ItoProcess(eqx.Module):
 
     drift: AbstractDrift
     diffusion: AbstractDiffusion
+
+    def at(self, time: Float[Array, ""] | float) -> "ItoProcess":
+        """The process as it is at this time."""
+        return ItoProcess(self.drift.at(time), self.diffusion)
 
     def euler_step(
         self, x: Float[Array, " n_dims"], dt: Float[Array, ""] | float, noise: Float[Array, " n_dims"]

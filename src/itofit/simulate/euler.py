@@ -1,4 +1,8 @@
-"""Euler-Maruyama over a mesh: X_{k+1} = X_k + g(X_k) h_k + S(X_k) sqrt(h_k) Z_k  (the paper's n-step scheme)."""
+"""Euler-Maruyama over a mesh: X_{k+1} = X_k + g(X_k) h_k + S(X_k) sqrt(h_k) Z_k  (the paper's n-step scheme).
+
+A drift that changes with time is that of the middle of the step, g(X_k, t_k + h_k / 2), which makes the integral of a
+push that depends on the time alone exact to second order.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -12,20 +16,21 @@ def euler_path(
     start: Float[Array, "n_samples n_dims"],
     steps: Float[Array, " n_steps"],
     noise: Float[Array, "n_steps n_samples n_dims"],
+    begin: float | Float[Array, ""] = 0.0,
 ) -> Float[Array, "n_steps+1 n_samples n_dims"]:
-    """Every node of the chain, the start included.
+    """Every node of the chain from the time `begin` on, the start included.
 
     Each step is checkpointed: differentiating the path keeps the nodes and recomputes what lies
     inside a step, so memory does not grow with the size of the drift's network.
     """
 
     @jax.checkpoint
-    def step(x, h_and_z):
-        h, z = h_and_z
-        x = jax.vmap(process.euler_step, in_axes=(0, None, 0))(x, h, z)
+    def step(x, now):
+        t, h, z = now
+        x = jax.vmap(process.at(t).euler_step, in_axes=(0, None, 0))(x, h, z)
         return x, x
 
-    _, nodes = jax.lax.scan(step, start, (steps, noise))
+    _, nodes = jax.lax.scan(step, start, (step_times(begin, steps), steps, noise))
     return jnp.concatenate([start[None], nodes])
 
 
@@ -34,12 +39,18 @@ def euler_push(
     start: Float[Array, "n_samples n_dims"],
     steps: Float[Array, " n_steps"],
     key: PRNGKeyArray,
+    begin: float | Float[Array, ""] = 0.0,
 ) -> Float[Array, "n_samples n_dims"]:
     """Only the last node, with noise drawn step by step: memory independent of the number of steps."""
 
-    def step(x, h_and_key):
-        h, k = h_and_key
+    def step(x, now):
+        t, h, k = now
         z = jax.random.normal(k, x.shape, x.dtype)
-        return jax.vmap(process.euler_step, in_axes=(0, None, 0))(x, h, z), None
+        return jax.vmap(process.at(t).euler_step, in_axes=(0, None, 0))(x, h, z), None
 
-    return jax.lax.scan(step, start, (steps, jax.random.split(key, len(steps))))[0]
+    return jax.lax.scan(step, start, (step_times(begin, steps), steps, jax.random.split(key, len(steps))))[0]
+
+
+def step_times(begin: float | Float[Array, ""], steps: Float[Array, " n_steps"]) -> Float[Array, " n_steps"]:
+    """The middle of each step."""
+    return begin + jnp.cumsum(steps) - 0.5 * steps

@@ -24,7 +24,6 @@ from jaxtyping import Array, Float, Int
 
 from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.drift import FeatureDrift
-from itofit.process.features import AbstractFeatures
 from itofit.process.ito import ItoProcess
 
 # Steps a block: long enough for a matrix product, short enough to waste little.
@@ -35,26 +34,27 @@ BLOCK = 20
 def chain_ends(
     process: ItoProcess,
     start: Float[Array, "n n_dims"],
+    times: Float[Array, " n_steps"],
     steps: Float[Array, " n_steps"],
     noise: Float[Array, "n_steps n n_dims"],
     n_taken: Int[Array, ""],
     heun: bool = False,
 ) -> Float[Array, "n n_dims"]:
-    """The chain after `n_taken` of the steps, of Euler or of Heun."""
-    one_step = process.heun_step if heun else process.euler_step
+    """The chain after `n_taken` of the steps, the middle of which are `times`, of Euler or of Heun."""
 
     def step(k, x):
-        return jax.vmap(one_step, in_axes=(0, None, 0))(x, steps[k], noise[k])
+        now = process.at(times[k])
+        return jax.vmap(now.heun_step if heun else now.euler_step, in_axes=(0, None, 0))(x, steps[k], noise[k])
 
     return jax.lax.fori_loop(0, n_taken, step, start)
 
 
 @eqx.filter_jit
 def chain_sensitivities(
-    features: AbstractFeatures,
-    coefficients: Float[Array, "n_features n_dims"],
+    drift: FeatureDrift,
     diffusion: AbstractDiffusion,
     start: Float[Array, "n n_dims"],
+    times: Float[Array, " n_steps"],
     steps: Float[Array, " n_steps"],
     noise: Float[Array, "n_steps n n_dims"],
     n_blocks: Int[Array, ""],
@@ -67,20 +67,18 @@ def chain_sensitivities(
     dX_K / dW per unit of speed: `[particle, i, o, f]`; and dX_K / dtheta in units of theta.
     """
     n, n_dims = start.shape
-    n_features = len(coefficients)
-    one_slope = _step_slope(features, coefficients, diffusion)
-    end, nodes = _nodes(
-        ItoProcess(FeatureDrift(features, coefficients), diffusion), start, steps, noise, n_blocks * block
-    )
+    n_features = len(drift.coefficients)
+    one_slope = _step_slope(drift, diffusion)
+    end, nodes = _nodes(ItoProcess(drift, diffusion), start, times, steps, noise, n_blocks * block)
 
     def backward(i, carry):
         flow, total, kicked = carry
         at = (n_blocks - 1 - i) * block
-        x, h, z = (jax.lax.dynamic_slice_in_dim(a, at, block) for a in (nodes, steps, noise))
-        slopes = jax.vmap(jax.vmap(one_slope, in_axes=(0, None, 0)))(x, h, z)
+        x, t, h, z = (jax.lax.dynamic_slice_in_dim(a, at, block) for a in (nodes, times, steps, noise))
+        slopes = jax.vmap(jax.vmap(one_slope, in_axes=(0, None, None, 0)))(x, t, h, z)
         flow, flows = jax.lax.scan(lambda m, s: (_times(m, s), m), flow, slopes, reverse=True)
         weighted = jnp.moveaxis(flows * h[:, None, None, None], 1, 0).reshape(n, block, n_dims * n_dims)
-        phi = jnp.moveaxis(jax.vmap(jax.vmap(features))(x), 1, 0)
+        phi = jnp.moveaxis(jax.vmap(lambda y, now: jax.vmap(drift.at(now).phi)(y))(x, t), 1, 0)
         if diffusion.n_parameters:
             kicks = jax.vmap(jax.vmap(_kick(diffusion), in_axes=(0, None, 0)))(x, h, z)
             kicked = kicked + jnp.einsum("bnio,bnop->nip", flows, kicks)
@@ -94,41 +92,41 @@ def chain_sensitivities(
 
 
 def chain_adjoints(
-    features: AbstractFeatures,
-    coefficients: Float[Array, "n_features n_dims"],
+    drift: FeatureDrift,
     diffusion: AbstractDiffusion,
     start: Float[Array, "n n_dims"],
+    times: Float[Array, " n_steps"],
     steps: Float[Array, " n_steps"],
     noise: Float[Array, "n_steps n n_dims"],
     n_taken: Int[Array, ""],
     slopes_at: Callable[[Float[Array, "n n_dims"]], Float[Array, "n n_rows n_dims"]],
 ) -> tuple[Float[Array, "n_rows n_outputs n_features"], Float[Array, "n_rows n_parameters"]]:
     """Sums over particles of u_r' dX_K / dW per unit of speed and of u_r' dX_K / dtheta, u_r = `slopes_at(X_K)`."""
-    one_slope = _step_slope(features, coefficients, diffusion)
-    end, nodes = _nodes(ItoProcess(FeatureDrift(features, coefficients), diffusion), start, steps, noise, n_taken)
+    one_slope = _step_slope(drift, diffusion)
+    end, nodes = _nodes(ItoProcess(drift, diffusion), start, times, steps, noise, n_taken)
 
     def backward(i, carry):
         adjoint, total, kicked = carry
         k = n_taken - 1 - i
-        phi = jax.vmap(features)(nodes[k])
+        phi = jax.vmap(drift.at(times[k]).phi)(nodes[k])
         total = total + steps[k] * jnp.einsum("nro,nf->rof", adjoint, phi)
-        slope = jax.vmap(one_slope, in_axes=(0, None, 0))(nodes[k], steps[k], noise[k])
+        slope = jax.vmap(one_slope, in_axes=(0, None, None, 0))(nodes[k], times[k], steps[k], noise[k])
         if diffusion.n_parameters:
             kicks = jax.vmap(_kick(diffusion), in_axes=(0, None, 0))(nodes[k], steps[k], noise[k])
             kicked = kicked + jnp.einsum("nro,nop->rp", adjoint, kicks)
         return adjoint @ slope, total, kicked
 
     adjoint = slopes_at(end)
-    empty = jnp.zeros((*adjoint.shape[1:], len(coefficients)), start.dtype)
+    empty = jnp.zeros((*adjoint.shape[1:], len(drift.coefficients)), start.dtype)
     unmoved = jnp.zeros((adjoint.shape[1], diffusion.n_parameters), start.dtype)
     return jax.lax.fori_loop(0, n_taken, backward, (adjoint, empty, unmoved))[1:]
 
 
-def _step_slope(features: AbstractFeatures, coefficients: Array, diffusion: AbstractDiffusion):
-    """M = d step / dx, as a function of the state, the step and the noise."""
+def _step_slope(drift: FeatureDrift, diffusion: AbstractDiffusion):
+    """M = d step / dx, as a function of the state, the time, the step and the noise."""
 
-    def slope_at(x, h, z):
-        slope = jnp.eye(len(x), dtype=x.dtype) + h * features.slope(x, coefficients)
+    def slope_at(x, t, h, z):
+        slope = jnp.eye(len(x), dtype=x.dtype) + h * drift.at(t).slope(x)
         if diffusion.constant:
             return slope
         return slope + jnp.sqrt(h) * jax.jacfwd(lambda y: diffusion(y) @ z)(x)
@@ -146,12 +144,12 @@ def _kick(diffusion: AbstractDiffusion):
     return kick_at
 
 
-def _nodes(process: ItoProcess, start, steps, noise, n_taken) -> tuple[Array, Array]:
+def _nodes(process: ItoProcess, start, times, steps, noise, n_taken) -> tuple[Array, Array]:
     """The end of the chain after `n_taken` steps and the nodes before it."""
-    one_step = jax.vmap(process.euler_step, in_axes=(0, None, 0))
 
     def forward(k, carry):
         x, nodes = carry
+        one_step = jax.vmap(process.at(times[k]).euler_step, in_axes=(0, None, 0))
         return one_step(x, steps[k], noise[k]), nodes.at[k].set(x)
 
     return jax.lax.fori_loop(0, n_taken, forward, (start, jnp.zeros_like(noise)))

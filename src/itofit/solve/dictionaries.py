@@ -30,24 +30,27 @@ class Library:
     - `aim`: the affine one, or the user's own.
     - `more`: what may come in to find the shape: monomials, and a few tanh features of each subset of coordinates;
       None with the user's own.
+    - `clock`: which of their inputs is the time, if any.
     """
 
     aim: Dictionary
     more: Dictionary | None
+    clock: int | None = None
 
 
 def library_for(snapshots: Snapshots, scaling: Scaling, options: MomentsOptions, seed: int) -> Library:
     """The dictionaries for standardised snapshots; a user's own replaces them all."""
-    n_dims = snapshots.n_dims
     if options.dictionary is not None:
         return Library(_user_dictionary(options.dictionary, snapshots, scaling), None)
     rng = np.random.default_rng([seed, 1])
-    n_single, n_pair, n_all = options.features_for(n_dims)
-    parts = [polynomials(n_dims, *box_of(snapshots))] if options.polynomials else []
-    parts += [ridges(n_dims, [(a,) for a in range(n_dims)], n_single, rng)] if n_single else []
-    parts += [ridges(n_dims, pairs(n_dims), n_pair, rng)] if n_pair and n_dims > 1 else []
-    parts += [ridges(n_dims, [tuple(range(n_dims))], n_all, rng)] if n_all and n_dims > 2 else []
-    return Library(affine(n_dims), joined(parts) if parts else None)
+    clock, box = (snapshots.n_dims, _with_clock(box_of(snapshots))) if options.clock else (None, box_of(snapshots))
+    n_inputs = len(box[0])
+    n_single, n_pair, n_all = options.features_for(n_inputs)
+    parts = [polynomials(n_inputs, *box, clock)] if options.polynomials else []
+    parts += [ridges(n_inputs, [(a,) for a in range(n_inputs)], n_single, rng)] if n_single else []
+    parts += [ridges(n_inputs, pairs(n_inputs), n_pair, rng)] if n_pair and n_inputs > 1 else []
+    parts += [ridges(n_inputs, [tuple(range(n_inputs))], n_all, rng)] if n_all and n_inputs > 2 else []
+    return Library(affine(n_inputs, clock), joined(parts) if parts else None, clock)
 
 
 def box_of(snapshots: Snapshots) -> tuple[np.ndarray, np.ndarray]:
@@ -55,6 +58,11 @@ def box_of(snapshots: Snapshots) -> tuple[np.ndarray, np.ndarray]:
     low = np.min([x.min(axis=0) for x in snapshots.clouds], axis=0)
     high = np.max([x.max(axis=0) for x in snapshots.clouds], axis=0)
     return low - (high - low) / 4.0, high + (high - low) / 4.0
+
+
+def _with_clock(box: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The clock is a coordinate that never leaves its range by itself."""
+    return np.append(box[0], -np.inf), np.append(box[1], np.inf)
 
 
 def _user_dictionary(function: Any, snapshots: Snapshots, scaling: Scaling) -> Dictionary:

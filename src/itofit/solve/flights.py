@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from itofit.process.diffusion import AbstractDiffusion
-from itofit.process.features import AbstractFeatures
+from itofit.process.drift import FeatureDrift
 from itofit.process.ito import ItoProcess
 from itofit.simulate.mesh import Mesh
 from itofit.simulate.sensitivity import BLOCK, chain_ends, chain_sensitivities
@@ -32,7 +32,7 @@ class Flight:
     """Chains from the snapshot `start` to the snapshot `target`.
 
     - `weights`: of the start points.
-    - `steps`: filled up with zeros to whole blocks of `block`; `n_steps` count.
+    - `times`, `steps`: the middle of each step and its length, filled up to whole blocks of `block`; `n_steps` count.
     - `starts`, `noise`: the chunks; the last is filled up with points that count nothing.
     - `heun`: whether the steps are Heun's instead of Euler's.
     """
@@ -41,6 +41,7 @@ class Flight:
     target: int
     weights: Float[np.ndarray, " n_points"]
     n_draws: int
+    times: Float[Array, " n_steps"]
     steps: Float[Array, " n_steps"]
     n_steps: int
     block: int
@@ -83,14 +84,14 @@ class Flight:
 
     def end(self, process: ItoProcess, start: Array, noise: Array) -> Float[Array, "chunk n_dims"]:
         """Where the chains of one chunk end."""
-        return chain_ends(process, start, self.steps, noise, jnp.asarray(self.n_steps), self.heun)
+        return chain_ends(process, start, self.times, self.steps, noise, jnp.asarray(self.n_steps), self.heun)
 
     def sensitivity(
-        self, features: AbstractFeatures, coefficients: Array, diffusion: AbstractDiffusion, start: Array, noise: Array
+        self, drift: FeatureDrift, diffusion: AbstractDiffusion, start: Array, noise: Array
     ) -> tuple[Array, Array, Array]:
         """Where the chains of one chunk end, and dX / dW and dX / dtheta there."""
         n_blocks = jnp.asarray(-(-self.n_steps // self.block))
-        return chain_sensitivities(features, coefficients, diffusion, start, self.steps, noise, n_blocks, self.block)
+        return chain_sensitivities(drift, diffusion, start, self.times, self.steps, noise, n_blocks, self.block)
 
 
 def on_cores(function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -144,11 +145,13 @@ def _flight(
         noise[k, :total] = np.concatenate([half, -half])[:n_draws].reshape(total, n_dims)
     lengths = np.zeros(padded, dtype=np.float32)
     lengths[: len(steps)] = steps
+    times = snapshots.times[start] + np.cumsum(lengths, dtype=np.float64) - 0.5 * lengths
     return Flight(
         start=start,
         target=target,
         weights=snapshots.weights[start],
         n_draws=n_draws,
+        times=jnp.asarray(times, dtype=float),
         steps=jnp.asarray(lengths),
         n_steps=len(steps),
         block=block,

@@ -33,6 +33,8 @@ _MOST_ROUNDS, _N_SETTLE = 8, 3
 JACOBIAN_POINTS = 600
 # Dimensions up to which couplings come in pairs.
 FEW_DIMS = 4
+# Chi-squared of chains that have run away: nothing is solved there.
+_RUN_AWAY = 1e12
 # The first precision of a term that comes in only because a multiple of it does.
 _WEAK = 1e-2
 
@@ -68,14 +70,17 @@ def grow(task: Task, aim: Dictionary, more: Dictionary | None, state: State, run
     first = _settled(task, turning, _first(turning, aim, state), run)
     found = [_grown(task, turning, tried, first, run) for tried in ([None] if drawn is None else [None, drawn])]
     whitening = task.whitening(turning, found[-1].v)
-    best = max(found, key=lambda end: log_evidence(turning, end, whitening))
+    gained = [log_evidence(turning, end, whitening) for end in found]
+    best = found[int(np.argmax(gained))] if np.any(np.isfinite(gained)) else first
     return kept(*frozen(turning, best))
 
 
 def log_evidence(residual: Residual, state: State, whitening: Whitening) -> float:
-    """Laplace's log evidence, up to what does not depend on the model."""
+    """Laplace's log evidence, up to what does not depend on the model; minus infinity where chains run away."""
     alive, precision, v = state.prior.alive, state.prior.diagonal, state.v
     y, J = whitening(state.read(residual)), residual.jacobian(v, whitening, np.flatnonzero(alive))
+    if not (np.all(np.isfinite(J)) and float(y @ y) < _RUN_AWAY):
+        return -np.inf
     freedom = Posterior(J, precision[alive]).half_log_det()
     return -0.5 * float(y @ y) - 0.5 * float(np.sum(precision[alive] * v[alive] ** 2)) - freedom
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from itofit.process.clock import Clock
 from itofit.process.drift import FeatureDrift
 from itofit.process.features import (
     MANY_DIMS,
@@ -113,13 +114,14 @@ class Linearised:
     """The linear problem y = J v - b of a fit.
 
     `y`: the residuals at the solution. `influence`: by snapshot, what each of its points contributes to them. `speed`:
-    of the drift, for unknowns of size one.
+    of the drift, for unknowns of size one. `clock`: of a drift that changes with time.
     """
 
     unknowns: Unknowns
     y: Float[np.ndarray, " n_rows"]
     influence: dict[int, Float[np.ndarray, "n_rows n_points"]]
     speed: float
+    clock: Clock | None
 
     @property
     def features(self) -> AbstractFeatures:
@@ -162,7 +164,7 @@ def linearised(task: Task, library: Library, drift: FeatureDrift, evidence: Evid
         whitening = task.whitening(residual, state.v)
         found = residual if path == "seen" else task.corrected(residual, HEUN_STEPS)
         y, unknowns = whitening(found(state.v)), _seen(wide, state, whitening)
-    return Linearised(unknowns, y, whitening.influence(residual.spreads(state.v)), task.speed)
+    return Linearised(unknowns, y, whitening.influence(residual.spreads(state.v)), task.speed, drift.clock)
 
 
 def signal_of(
@@ -204,7 +206,7 @@ def dictionary_of(features: AbstractFeatures | object, library: Library) -> Dict
     parts: list[Dictionary] = []
     for part in features.parts if isinstance(features, Joined) else (features,):
         if isinstance(part, ClippedMonomials):
-            parts.append(monomials(part.terms, np.asarray(part.low), np.asarray(part.high)))
+            parts.append(monomials(part.terms, np.asarray(part.low), np.asarray(part.high), library.clock))
         else:
             parts.append(ridges_at(shape_of(part)))  # pyright: ignore
     return joined(parts)

@@ -108,6 +108,12 @@ def fit_moments(
 
 
 def _check_path(task: Task) -> None:
+    if task.options.clock and task.snapshots.n_dims >= MANY_DIMS:
+        raise InputError(
+            expected=f"fewer than {MANY_DIMS} coordinates where the drift changes with time",
+            found=f"{task.snapshots.n_dims}",
+            hint="fewer principal components, or time_varying=False",
+        )
     if task.options.path == "seen" and task.diffusion.n_parameters and not task.diffusion.constant:
         raise InputError(
             expected="with path='seen', a sigma that is known or the same everywhere",
@@ -122,7 +128,7 @@ def _can_be_corrected(task: Task, whitening: Whitening) -> bool:
 
 
 def _may_be_seen(task: Task) -> bool:
-    return task.options.path == "auto" and worth_trying(task)
+    return task.options.path == "auto" and not task.options.clock and worth_trying(task)
 
 
 def _simulated(task: Task, library: Library, run: Run) -> tuple[Residual, State, Outcome, Whitening]:

@@ -171,6 +171,7 @@ class MomentsOptions:
       groups times outputs: the odds of one in so many.
     - `n_iter`: budget of Gauss-Newton steps over all phases.
     - `dictionary`: a function of one state in the user's units that returns features, instead of all of the above.
+    - `clock`: whether the features are functions of the time as well: a drift that changes with it.
     """
 
     anchor: str = "previous"
@@ -184,6 +185,7 @@ class MomentsOptions:
     threshold: float | None = None
     n_iter: int = 300
     dictionary: Any = None
+    clock: bool = False
 
     def __post_init__(self):
         if self.anchor not in CHOICES["anchor"]:
@@ -208,6 +210,12 @@ class MomentsOptions:
                 raise InputError(expected=f"{name} to be a whole number from 0 on", found=f"{value!r}", hint="16")
         if not isinstance(self.share, float) or not 0.0 < self.share <= 1.0:
             raise InputError(expected="share above 0 and at most 1", found=f"{self.share!r}", hint="0.2")
+        if self.clock and (self.dictionary is not None or self.path == "seen"):
+            raise InputError(
+                expected="a drift that changes with time to have the solver's own features and a simulated path",
+                found="a dictionary" if self.dictionary is not None else "path='seen'",
+                hint="time_varying=False, or leave that out",
+            )
         if self.threshold is not None and not isinstance(self.threshold, int | float):
             raise InputError(expected="threshold to be a number", found=f"{self.threshold!r}", hint="leave it out")
 

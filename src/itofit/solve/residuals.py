@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import equinox as eqx
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from itofit.process.clock import Clock
 from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.drift import FeatureDrift
 from itofit.process.features import Dictionary
@@ -33,7 +34,7 @@ class Residual(abc.ABC):
     that is learned, counted from those of `diffusion`; where they are left out the noise is as it is.
 
     - `ends`: the snapshots (start, target) of every flight. `probes`: what is read at its target.
-    - `speed`: the drift is speed * W' phi(x).
+    - `speed`: the drift is speed * W' phi(x), with a `clock` speed * W' phi(x, tau).
     """
 
     snapshots: Snapshots
@@ -42,6 +43,7 @@ class Residual(abc.ABC):
     probes: tuple[AbstractProbes, ...]
     dictionary: Dictionary
     speed: float
+    clock: Clock | None = field(kw_only=True, default=None)
 
     @abc.abstractmethod
     def __call__(self, v: np.ndarray) -> list[np.ndarray]:
@@ -72,15 +74,17 @@ class Residual(abc.ABC):
 
     def process(self, v: np.ndarray) -> ItoProcess:
         """The process with these unknowns."""
-        return ItoProcess(FeatureDrift(self.dictionary.features, self._coefficients(v)), self.noise(v))
+        return ItoProcess(self.drift(v), self.noise(v))
+
+    def drift(self, v: np.ndarray) -> FeatureDrift:
+        """The drift with these unknowns."""
+        W = self.speed * v[: self.n_coefficients].reshape(-1, self.snapshots.n_dims)
+        return FeatureDrift(self.dictionary.features, jnp.asarray(W, dtype=float), self.clock)
 
     def noise(self, v: np.ndarray) -> AbstractDiffusion:
         """The diffusion with these unknowns."""
         parameters = v[self.n_coefficients :]
         return self.diffusion.moved(jnp.asarray(parameters, dtype=float)) if len(parameters) else self.diffusion
-
-    def _coefficients(self, v: np.ndarray) -> Float[Array, "n_features n_dims"]:
-        return jnp.asarray(self.speed * v[: self.n_coefficients].reshape(-1, self.snapshots.n_dims), dtype=float)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,13 +100,13 @@ class Simulated(Residual):
     n_jacobian: int
 
     @classmethod
-    def between(cls, snapshots, diffusion, flights, probes, dictionary, speed, n_jacobian) -> "Simulated":
+    def between(cls, snapshots, diffusion, flights, probes, dictionary, speed, n_jacobian, clock=None) -> "Simulated":
         """Read the probes on the target of every flight."""
         ends = tuple((flight.start, flight.target) for flight in flights)
         seen = tuple(
             snapshots.weights[n] @ probe_values(p, snapshots.clouds[n]) for p, (_, n) in zip(probes, ends, strict=True)
         )
-        return cls(snapshots, diffusion, ends, probes, dictionary, speed, flights, seen, n_jacobian)
+        return cls(snapshots, diffusion, ends, probes, dictionary, speed, flights, seen, n_jacobian, clock=clock)
 
     def __call__(self, v: np.ndarray) -> list[np.ndarray]:
         process = self.process(v)
@@ -147,7 +151,7 @@ class Simulated(Residual):
         self, v: np.ndarray, directions: Sequence[np.ndarray], columns: Int[np.ndarray, " n_columns"]
     ) -> list[np.ndarray]:
         """These columns of the derivative of each flight's residual along directions of its probes, the cheaper way."""
-        features, coefficients, diffusion = self.dictionary.features, self._coefficients(v), self.noise(v)
+        g, diffusion = self.drift(v), self.noise(v)
         count, columns = self.n_coefficients, np.asarray(columns)
         drift, noisy = columns[columns < count], columns[columns >= count] - count
         rows = {f.target: jnp.asarray(V, dtype=float) for f, V in zip(self.flights, directions, strict=True)}
@@ -156,9 +160,9 @@ class Simulated(Residual):
 
         def work(flight, probes, start, noise, weights):
             if backwards:
-                chain = features, coefficients, diffusion, start, flight.steps, noise, jnp.asarray(flight.n_steps)
+                chain = g, diffusion, start, flight.times, flight.steps, noise, jnp.asarray(flight.n_steps)
                 return _adjoint_slopes(probes, rows[flight.target], weights, chain)
-            end, moved, kicked = flight.sensitivity(features, coefficients, diffusion, start, noise)
+            end, moved, kicked = flight.sensitivity(g, diffusion, start, noise)
             return _slopes(probes, rows[flight.target], end, moved, kicked, weights, asked)
 
         found = self._summed(work, 64 if backwards else None)
@@ -171,13 +175,13 @@ class Simulated(Residual):
 
     def _sparse_slopes(self, v: np.ndarray, scales: Sequence[np.ndarray], columns: np.ndarray) -> list[np.ndarray]:
         """The same probe by probe, each of which depends on few coordinates."""
-        features, coefficients, diffusion = self.dictionary.features, self._coefficients(v), self.noise(v)
+        g, diffusion = self.drift(v), self.noise(v)
         touched = {f.target: _rows_by_coordinate(p.support()) for f, p in zip(self.flights, self.probes, strict=True)}
         scale = {f.target: jnp.asarray(s, dtype=float) for f, s in zip(self.flights, scales, strict=True)}
         chosen = jnp.asarray(columns)
 
         def work(flight, probes, start, noise, weights):
-            end, moved, kicked = flight.sensitivity(features, coefficients, diffusion, start, noise)
+            end, moved, kicked = flight.sensitivity(g, diffusion, start, noise)
             by_column = jnp.swapaxes(self.speed * moved, 2, 3).reshape(*end.shape, -1)
             moved = jnp.concatenate([by_column, kicked], axis=2)[:, :, chosen]
             return _slopes_by_probe(probes, touched[flight.target], scale[flight.target], end, moved, weights)

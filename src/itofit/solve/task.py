@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from itofit.process.clock import Clock
 from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.features import MANY_DIMS, Dictionary
 from itofit.simulate.mesh import Mesh
@@ -46,6 +47,11 @@ class Task:
         return 3.0 / float(self.mesh.times[-1] - self.mesh.times[0])
 
     @property
+    def clock(self) -> Clock | None:
+        """For a drift that changes with time."""
+        return Clock.over(self.snapshots.times) if self.options.clock else None
+
+    @property
     def box(self) -> tuple[np.ndarray, np.ndarray]:
         """The range of the data and a quarter of it on either side, outside which high powers are frozen."""
         return box_of(self.snapshots)
@@ -62,7 +68,8 @@ class Task:
         probes = tuple(self._probes(flight.target, n_probes) for flight in flights)
         few = self.snapshots.n_dims <= MANY_DIMS
         n_points = max(self.snapshots.counts) if few else _JACOBIAN_POINTS
-        return Simulated.between(self.snapshots, self.diffusion, flights, probes, dictionary, self.speed, n_points)
+        parts = (self.snapshots, self.diffusion, flights, probes, dictionary, self.speed, n_points)
+        return Simulated.between(*parts, self.clock)
 
     def seen_path(self, dictionary: Dictionary, gaps: Sequence[int]) -> SeenPath:
         """The residual over these gaps that takes the observed clouds for the path."""

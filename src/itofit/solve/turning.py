@@ -46,14 +46,15 @@ class Turning(Residual):
     @classmethod
     def of(cls, base: Residual, rest: Dictionary, n_ridges: int) -> "Turning":
         """The same chains and probes with another drift."""
-        anywhere = ridges_at(np.zeros((n_ridges, base.snapshots.n_dims + 1)))
+        n_inputs = base.snapshots.n_dims + (base.clock is not None)
+        anywhere = ridges_at(np.zeros((n_ridges, n_inputs + 1)))
         parts = (base.snapshots, base.diffusion, base.ends, base.probes, joined([rest, anywhere]), base.speed)
-        return cls(*parts, base, rest, n_ridges)
+        return cls(*parts, base, rest, n_ridges, clock=base.clock)
 
     @property
     def n_slots(self) -> int:
         """Unknowns of the shape of one ridge."""
-        return self.snapshots.n_dims + 1
+        return self.snapshots.n_dims + (self.clock is not None) + 1
 
     @property
     def n_linear(self) -> int:

@@ -17,6 +17,7 @@ from itofit.forecast import start_before
 from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.drift import AbstractDrift
 from itofit.process.ito import ItoProcess
+from itofit.simulate.euler import step_times
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.snapshots.scaling import Scaling
@@ -167,7 +168,7 @@ def _clouds(
     legs = [Mesh.refine([a, b], dt).steps if b > a else np.zeros(0) for a, b in pairwise([now, *times])]
     longest, n_streams = max(len(leg) for leg in legs), int(streams.max()) + 1
     x, found = jnp.broadcast_to(points, (len(streams), *points.shape)), []
-    for i, leg in enumerate(legs):
+    for i, (begin, leg) in enumerate(zip([now, *times], legs, strict=False)):
         # Filled up, so that one compilation serves all times.
         steps = jnp.asarray(np.append(leg, np.zeros(longest - len(leg))), dtype=float)
         k = jax.random.fold_in(key, i)
@@ -176,6 +177,7 @@ def _clouds(
             jnp.asarray(drifts[2], dtype=float),
             diffusion,
             x,
+            jnp.asarray(begin, dtype=float),
             steps,
             jnp.asarray(len(leg)),
             jnp.asarray(streams),
@@ -193,19 +195,23 @@ def _push(
     moved: Float[Array, "n_draws n_noise"],
     diffusion: AbstractDiffusion,
     start: Float[Array, "n_draws n n_dims"],
+    begin: Float[Array, ""],
     steps: Float[Array, " n_steps"],
     n_taken: Int[Array, ""],
     streams: Int[Array, " n_draws"],
     n_streams: int,
     key: PRNGKeyArray,
 ) -> Float[Array, "n_draws n n_dims"]:
-    def one(drift, v, x, h, z):
-        process = ItoProcess(drift, diffusion.moved(v) if moved.shape[1] else diffusion)
+    times = step_times(begin, steps)
+
+    def one(drift, v, x, t, h, z):
+        process = ItoProcess(drift.at(t), diffusion.moved(v) if moved.shape[1] else diffusion)
         return jax.vmap(process.euler_step, in_axes=(0, None, 0))(x, h, z)
 
     def step(k, x):
         keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.fold_in(key, k), jnp.arange(n_streams))
         z = jax.vmap(lambda stream: jax.random.normal(stream, x.shape[1:], x.dtype))(keys)
-        return eqx.filter_vmap(one, in_axes=(axes, 0, 0, None, 0))(drifts, moved, x, steps[k], z[streams])
+        now = (times[k], steps[k])
+        return eqx.filter_vmap(one, in_axes=(axes, 0, 0, None, None, 0))(drifts, moved, x, *now, z[streams])
 
     return jax.lax.fori_loop(0, n_taken, step, start)

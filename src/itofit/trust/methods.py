@@ -68,8 +68,11 @@ class TrustMethods:
     def _automatic(self) -> bool:
         raise NotImplementedError
 
-    def drift(self, x: Any) -> np.ndarray:
-        """g(x)."""
+    def drift(self, x: Any, time: Any = None) -> np.ndarray:
+        """g(x), or g(x, t)."""
+        raise NotImplementedError
+
+    def _when(self, time: Any, n: int) -> Float[Array, " n"]:
         raise NotImplementedError
 
     def covariance(self, x: Any) -> np.ndarray:
@@ -95,15 +98,15 @@ class TrustMethods:
         """Drop what was computed from an earlier fit."""
         self._linear = self._drawn = self._law = None
 
-    def drift_std(self, x: Any) -> np.ndarray:
-        """The standard error of g(x), at one state or at rows of states.
+    def drift_std(self, x: Any, time: Any = None) -> np.ndarray:
+        """The standard error of g(x), at one state or at rows of states; of a drift that changes with time, of g(x, t).
 
         Of a moments fit: over other particles of the same population, and over the terms that could have been in the
         drift (docs/trust.md). Of an ensemble: the standard deviation over its members, which is that of the training
         alone.
         """
         z, one = self._standardised(x)
-        std = self.scaling_.sd * self._draws().spread(np.asarray(z))
+        std = self.scaling_.sd * self._draws().spread(np.asarray(z), np.asarray(self._when(time, len(z))))
         return std[0] if one else std
 
     def covariance_std(self, x: Any) -> np.ndarray:
@@ -170,6 +173,7 @@ class TrustMethods:
         explains the snapshots.
         """
         self._check_fitted()
+        self._check_autonomous("equations")
         checked_degree(degree, self.snapshots_.n_dims)
         if self.evidence_ is None and self.path_ != "simulated":
             raise InputError(
@@ -189,6 +193,7 @@ class TrustMethods:
         With `sigma_known=False`, the default where it was learned, sigma is an unknown beside the drift.
         """
         evidence = self._ended()
+        self._check_autonomous("identifiability")
         sigma_known = not is_learned(self.sigma) if sigma_known is None else sigma_known
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
             task = self._task(self.standard_process_.diffusion)
@@ -214,6 +219,7 @@ class TrustMethods:
         `n_points` of that snapshot are by default as many as the others have on average. Of a moments fit.
         """
         evidence = self._ended()
+        self._check_autonomous("next_snapshot")
         begin, taken = float(self.snapshots_.times[0]), self.snapshots_.times
         times = np.unique(numeric_times(candidates))
         if len(times) == 0 or not np.all(times > begin) or np.any(np.isin(times, taken)):
@@ -245,6 +251,14 @@ class TrustMethods:
             found = f"one {self.solver_} fit: {self.outcome_.value}"
             raise InputError(expected="a moments fit that ended", found=found, hint=hint)
         return self.evidence_
+
+    def _check_autonomous(self, what: str) -> None:
+        if self.standard_process_.drift.varies:
+            raise InputError(
+                expected=f"for {what}, a drift that is the same at all times",
+                found="one that changes with time",
+                hint="fit with time_varying=False",
+            )
 
     def _seen_further(self, problem: Reference, known: Dictionary, time: float, n_points: int) -> Reference:
         """The reference problem with one more snapshot, as the fitted process predicts it."""
@@ -292,6 +306,7 @@ class TrustMethods:
         Without `times`: up to four of the snapshots' and half a span beyond the last.
         """
         self._check_fitted()
+        self._check_autonomous("step_error")
         wanted = telling_times(self.snapshots_) if times is None else self._wanted(times)
         snapshots, process = self.scaling_.transform(self.snapshots_), self.standard_process_
         points, eps = np.concatenate(snapshots.clouds), None

@@ -26,7 +26,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from itofit.process.drift import AbstractDrift, FeatureDrift
-from itofit.process.features import AbstractFeatures
 from itofit.solve.linearised import Linearised
 from itofit.solve.relevance import GONE, Posterior
 from itofit.trust.structure import draw_structures, loose_precisions
@@ -54,14 +53,12 @@ class DriftDraws:
     @classmethod
     def of_coefficients(
         cls,
-        features: AbstractFeatures,
+        alone: FeatureDrift,
         coefficients: Float[np.ndarray, "n_draws n_features n_dims"],
-        fitted: Float[np.ndarray, "n_features n_dims"],
         noise: Float[np.ndarray, "n_draws n_noise"],
         seed: int,
     ) -> "DriftDraws":
-        """Draws that differ by the coefficients of one dictionary."""
-        alone = FeatureDrift(features, jnp.asarray(fitted, dtype=float))
+        """Draws that differ from the fitted drift by its coefficients."""
         several = _with_coefficients(alone, jnp.asarray(coefficients, dtype=float))
         axes = _with_coefficients(jax.tree.map(lambda _: None, alone), 0)
         return cls(several, axes, alone, len(coefficients), noise, seed)
@@ -81,10 +78,12 @@ class DriftDraws:
             fewer = jax.tree.map(lambda leaf: leaf[:count] if eqx.is_array(leaf) else leaf, self.drifts)
         return DriftDraws(fewer, self.axes, self.fitted, count, self.noise[:count], self.seed)
 
-    def spread(self, points: Float[np.ndarray, "n n_dims"]) -> Float[np.ndarray, "n n_dims"]:
-        """How far the draws are from the fit, root mean square at every point."""
-        x = jnp.asarray(points, dtype=float)
-        apart = _values(self.drifts, self.axes, x) - jax.vmap(self.fitted)(x)
+    def spread(
+        self, points: Float[np.ndarray, "n n_dims"], times: Float[np.ndarray, " n"] | None = None
+    ) -> Float[np.ndarray, "n n_dims"]:
+        """How far the draws are from the fit, root mean square at every point, and at its time if that matters."""
+        x, t = jnp.asarray(points, dtype=float), jnp.asarray(np.zeros(len(points)) if times is None else times, float)
+        apart = _values(self.drifts, self.axes, x, t) - _field(self.fitted, x, t)
         # An ensemble is measured about its own mean.
         count = self.n_draws if self.seed is not None else max(1, self.n_draws - 1)
         return np.sqrt(np.sum(np.asarray(apart, dtype=np.float64) ** 2, axis=0) / count)
@@ -95,8 +94,14 @@ def _with_coefficients(drift: FeatureDrift, coefficients: Any) -> FeatureDrift:
 
 
 @eqx.filter_jit
-def _values(drifts: AbstractDrift, axes: Any, x: Float[Array, "n n_dims"]) -> Float[Array, "n_draws n n_dims"]:
-    return eqx.filter_vmap(lambda g, y: jax.vmap(g)(y), in_axes=(axes, None))(drifts, x)
+def _values(
+    drifts: AbstractDrift, axes: Any, x: Float[Array, "n n_dims"], t: Float[Array, " n"]
+) -> Float[Array, "n_draws n n_dims"]:
+    return eqx.filter_vmap(_field, in_axes=(axes, None, None))(drifts, x, t)
+
+
+def _field(drift: AbstractDrift, x: Float[Array, "n n_dims"], t: Float[Array, " n"]) -> Float[Array, "n n_dims"]:
+    return jax.vmap(lambda y, now: drift.at(now)(y))(x, t)
 
 
 def draw_drifts(linear: Linearised, seed: int, n_draws: int = N_DRAWS) -> DriftDraws:
@@ -116,7 +121,8 @@ def draw_drifts(linear: Linearised, seed: int, n_draws: int = N_DRAWS) -> DriftD
     coefficients, fitted = linear.coefficients(v), linear.coefficients(unknowns.v)
     used = np.flatnonzero(np.any(coefficients != 0.0, axis=(0, 2)) | np.any(fitted != 0.0, axis=1))
     noise = v[:, unknowns.noise]
-    return DriftDraws.of_coefficients(linear.features.only(used), coefficients[:, used], fitted[used], noise, seed)
+    alone = FeatureDrift(linear.features.only(used), jnp.asarray(fitted[used], dtype=float), linear.clock)
+    return DriftDraws.of_coefficients(alone, coefficients[:, used], noise, seed)
 
 
 def particle_weights(seed: int, snapshot: int, n_points: int, n_draws: int = N_DRAWS) -> Float[np.ndarray, "n_draws n"]:

@@ -29,7 +29,10 @@ def report(model: "TrustMethods") -> str:
     """Everything, of a moments fit; of an ensemble its error bars alone."""
     if model.evidence_ is None:
         return error_line(model) if model._drawn is not None or model._member_draws() is not None else ""
-    lines = [str(model.goodness_of_fit()), error_line(model), str(model.identifiability()), _sigma_line(model)]
+    lines = [str(model.goodness_of_fit()), error_line(model), _sigma_line(model)]
+    if model.standard_process_.drift.varies:
+        return "\n".join(line for line in lines if line)
+    lines[2:2] = [str(model.identifiability())]
     lines.append(_step_line(model))
     if model.snapshots_.n_dims <= _MOST_EQUATIONS:
         lines.append(_equation_lines(model))
@@ -38,10 +41,10 @@ def report(model: "TrustMethods") -> str:
 
 def error_line(model: "TrustMethods") -> str:
     """Error bars of the drift in one number."""
-    pooled = np.concatenate(model.snapshots_.clouds)
-    x = pooled[np.random.default_rng(0).choice(len(pooled), min(len(pooled), _MOST_POINTS), replace=False)]
-    sd = model.scaling_.sd
-    error, size = (np.sqrt(np.mean((g / sd) ** 2)) for g in (model.drift_std(x), model.drift(x)))
+    pooled, times, _ = model.snapshots_.to_rows()
+    some = np.random.default_rng(0).choice(len(pooled), min(len(pooled), _MOST_POINTS), replace=False)
+    x, t, sd = pooled[some], times[some], model.scaling_.sd
+    error, size = (np.sqrt(np.mean((g / sd) ** 2)) for g in (model.drift_std(x, t), model.drift(x, t)))
     of = "over the members" if model.evidence_ is None else "at the data"
     return f"drift: standard error {100 * error / size:.0f} % of its size {of} (root mean squares)"
 

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from itofit.errors import InputError
 from itofit.forecast import push_forward
 from itofit.process.diffusion import AbstractDiffusion, diffusion_from_sigma
-from itofit.process.drift import AbstractDrift, FunctionDrift
+from itofit.process.drift import FunctionDrift
 from itofit.process.ito import ItoProcess, rescaled
 from itofit.process.noise import is_learned
 from itofit.snapshots.clouds import Snapshot, Snapshots
@@ -149,17 +149,16 @@ def sigma_sensitivity(
     def moments_of(process: ItoProcess) -> tuple[np.ndarray, np.ndarray]:
         return _moments(push_forward(process, start, times, dt, key=key), start.weights)
 
-    x = jnp.asarray(np.concatenate(snapshots.clouds), dtype=float)
     share = np.concatenate(snapshots.weights) / len(snapshots)
     process = fitted[1].process
-    g, (mean, sd) = _values(process.drift, x), moments_of(process)
+    g, (mean, sd) = _values(process, snapshots), moments_of(process)
     spread = np.maximum(sd, 1e-12)
 
     def assumed(sigma: Any, refit: Refit | None) -> Assumed:
         if refit is None:
             nowhere = np.full(mean.shape, np.inf)
             return Assumed(sigma, np.inf, nowhere, nowhere, np.inf, 0.0)
-        change = _size(_values(refit.process.drift, x) - g, share) / max(_size(g, share), 1e-12)
+        change = _size(_values(refit.process, snapshots) - g, share) / max(_size(g, share), 1e-12)
         test = goodness_of_fit(refit.evidence, snapshots.times, law)
         other_mean, other_sd = moments_of(refit.process)
         moved, widened = _or_infinite((other_mean - mean) / spread), _or_infinite((other_sd - sd) / spread)
@@ -185,8 +184,10 @@ def _size(g: np.ndarray, share: np.ndarray) -> float:
     return float(np.sqrt(share @ np.sum(g**2, axis=1)))
 
 
-def _values(drift: AbstractDrift, x: Float[Array, "n n_dims"]) -> Float[np.ndarray, "n n_dims"]:
-    return np.asarray(_map(drift, x), dtype=np.float64)
+def _values(process: ItoProcess, snapshots: Snapshots) -> Float[np.ndarray, "n n_dims"]:
+    """The drift at the points of every snapshot, at its time."""
+    found = [_map(process.at(float(s.time)).drift, jnp.asarray(s.points, dtype=float)) for s in snapshots]
+    return np.concatenate(found).astype(np.float64)
 
 
 @eqx.filter_jit
