@@ -17,6 +17,7 @@ from itofit.process import ItoProcess as ItoProcess
 from itofit.process import ParametricSigma as ParametricSigma
 from itofit.simulate import KnownSystem as KnownSystem
 from itofit.simulate import known_system as known_system
+from itofit.snapshots import PairedSnapshots as PairedSnapshots
 from itofit.snapshots import Snapshots as Snapshots
 from itofit.snapshots import from_anndata as from_anndata
 from itofit.snapshots import read_snapshots as read_snapshots

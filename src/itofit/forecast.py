@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
@@ -23,6 +24,35 @@ STARTS = ("initial", "previous")
 BETWEEN, HEDGED = "between", "hedged"
 # (clouds, their ends, weights, the snapshot to land in, shares of the way) -> (clouds, weights)
 Landing = Callable[..., tuple[list[np.ndarray], np.ndarray]]
+
+
+@dataclass(frozen=True, eq=False)
+class Conditional:
+    """Where paths from given states are later, as draws: `(n_paths, n_dims)`, or one such array a state."""
+
+    draws: Float[np.ndarray, "*n n_paths n_dims"]
+
+    @property
+    def mean(self) -> Float[np.ndarray, "*n n_dims"]:
+        """The conditional mean."""
+        return self.draws.mean(axis=-2)
+
+    @property
+    def median(self) -> Float[np.ndarray, "*n n_dims"]:
+        """The conditional median, coordinate by coordinate."""
+        return np.median(self.draws, axis=-2)
+
+    @property
+    def sd(self) -> Float[np.ndarray, "*n n_dims"]:
+        """The conditional standard deviation."""
+        return self.draws.std(axis=-2)
+
+    def quantile(self, levels: float | Sequence[float]) -> Float[np.ndarray, "*levels_and_n n_dims"]:
+        """Conditional quantiles, coordinate by coordinate; several levels come first."""
+        wanted = np.asarray(levels, dtype=np.float64)
+        if wanted.size == 0 or not np.all((wanted >= 0.0) & (wanted <= 1.0)):
+            raise InputError(expected="levels between 0 and 1", found=f"{levels!r}", hint="(0.1, 0.5, 0.9)")
+        return np.quantile(self.draws, wanted, axis=-2)
 
 
 def checked_times(times: Sequence[float] | np.ndarray, first: float) -> np.ndarray:

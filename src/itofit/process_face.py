@@ -15,7 +15,15 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from itofit.errors import FitWarning, InputError
 from itofit.face import Face
-from itofit.forecast import checked_times, grown, push_in_units, resampled, start_before, step_doubling_error
+from itofit.forecast import (
+    Conditional,
+    checked_times,
+    grown,
+    push_in_units,
+    resampled,
+    start_before,
+    step_doubling_error,
+)
 from itofit.metrics.landing import landed
 from itofit.process.ito import ItoProcess, rescaled
 from itofit.process.tangent import tangent_arrows
@@ -90,6 +98,30 @@ class ProcessFace(Face):
         thin = Snapshot(begin.time, points, weights)
         clouds = push_in_units(self.standard_process_, self.scaling_, thin, wanted, self.dt_, key=self._key(2))
         return np.stack(clouds, axis=1)
+
+    def predict_from(self, x: Any, start: float, to: float, n_paths: int = 500) -> Conditional:
+        """The law at the time `to` of a path that is at the state `x` at the time `start`: `n_paths` draws of it.
+
+        For one state `(n_dims,)`, or for every row of `(n, n_dims)`. The process is Markov as fitted: what it says of
+        one individual rests on the drift and the noise, of which snapshots without identities know the flow of the
+        population alone (docs/volume.md).
+        """
+        self._check_fitted()
+        z, one = self._standardised(x)
+        begin, end = (float(np.asarray(numeric_times(t))) for t in (start, to))
+        if not (np.isfinite(begin) and np.isfinite(end) and end >= begin):
+            raise InputError(
+                expected="finite times, `to` not before `start`",
+                found=f"start={start!r}, to={to!r}",
+                hint="a process is only run forwards",
+            )
+        if isinstance(n_paths, bool) or not isinstance(n_paths, int | np.integer) or n_paths < 1:
+            raise InputError(expected="n_paths as a whole number from 1 on", found=f"{n_paths!r}", hint="500")
+        states = np.repeat(np.atleast_2d(np.asarray(x, dtype=np.float64)), n_paths, axis=0)
+        cloud = Snapshot(begin, states, np.full(len(states), 1.0 / len(states)))
+        (found,) = push_in_units(self.standard_process_, self.scaling_, cloud, [end], self.dt_, key=self._key(7))
+        draws = found.reshape(len(z), n_paths, -1)
+        return Conditional(draws[0] if one else draws)
 
     def annotate(self, adata: Any, basis: str | None = None, *, copy: bool = False) -> Any:
         """Write the drift at every cell into an AnnData that holds the coordinates of the fit; with `copy` into a copy.

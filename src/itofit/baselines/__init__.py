@@ -12,7 +12,7 @@ from itofit.baselines.kalman_volume import smooth_volume as smooth_volume
 from itofit.baselines.kalman_volume import static_forecast as static_forecast
 from itofit.baselines.legend import Legend as Legend
 from itofit.baselines.midpoint import Midpoint as Midpoint
-from itofit.baselines.panel import log_volume as log_volume
 from itofit.baselines.persistence import Persistence as Persistence
 from itofit.baselines.potential_rnn import PotentialRNN as PotentialRNN
 from itofit.baselines.rolling_mean import rolling_mean as rolling_mean
+from itofit.snapshots.panel import log_volume as log_volume

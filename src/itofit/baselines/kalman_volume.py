@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import Float
 
 from itofit.baselines.kalman_steps import State, Theta, em_step, filter_pass, smoother_pass
-from itofit.baselines.panel import checked_panel
 from itofit.errors import FitWarning, InputError
 from itofit.face import processor
+from itofit.snapshots.panel import checked_panel
 
 Panel = Float[np.ndarray, "n_days n_bins"]
 Means = Float[np.ndarray, "n_days n_bins 2"]

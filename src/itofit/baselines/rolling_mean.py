@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy.lib.stride_tricks import sliding_window_view
 
-from itofit.baselines.panel import checked_panel, log_volume
 from itofit.errors import InputError
+from itofit.snapshots.panel import checked_panel, log_volume
 
 
 def rolling_mean(values: Any, window: int | None = None, log: bool = False) -> Float[np.ndarray, "n_days n_bins"]:

@@ -72,8 +72,31 @@ class Snapshots:
             times=times[order],
             clouds=tuple(x for x, _ in shuffled),
             weights=tuple(w for _, w in shuffled),
-            names=_checked_names(names, n_dims),
+            names=checked_names(names, n_dims),
         )
+
+    @classmethod
+    def from_panel(
+        cls,
+        values: Any,
+        times: Any,
+        *,
+        share: float = 1.0,
+        days: Sequence[Any] | None = None,
+        missing: str = "refuse",
+        names: Sequence[str] | None = None,
+        random_state: int = 0,
+    ) -> "Snapshots":
+        """Snapshots of a panel of days x bins (x coordinates), one a column, at the `times` of the columns.
+
+        The days are forgotten. With `share` a random part of the entries of each snapshot is kept, drawn snapshot by
+        snapshot. `days` are labels that show a day that is there twice; NaN is refused, or skipped with
+        `missing="skip"`. `PairedSnapshots.from_panel` keeps the days.
+        """
+        from itofit.snapshots.panel import complete_panel, kept_entries
+
+        panel, at = complete_panel(values, times, days, missing)
+        return cls.from_arrays(kept_entries(panel, share, random_state), at, names=names)
 
     @classmethod
     def from_rows(cls, X: Any, t: Any, weights: Any | None = None, names: Sequence[str] | None = None) -> "Snapshots":
@@ -292,7 +315,8 @@ def _checked_weights(weights: Any | None, n_samples: int, time: float) -> np.nda
     return w if abs(total - 1.0) <= 1e-12 else w / total
 
 
-def _checked_names(names: Sequence[str] | None, n_dims: int) -> tuple[str, ...]:
+def checked_names(names: Sequence[str] | None, n_dims: int) -> tuple[str, ...]:
+    """One name for every coordinate, x1, x2, ... where none are given."""
     chosen = tuple(f"x{i + 1}" for i in range(n_dims)) if names is None else tuple(map(str, names))
     if len(chosen) != n_dims:
         raise InputError(expected=f"{n_dims} names", found=f"{len(chosen)}", hint="give one name per coordinate")
