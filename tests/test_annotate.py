@@ -1,10 +1,14 @@
 """A drift written into the user's cells: what plotting reads, where it came from, and nothing else."""
 
 import anndata
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from itofit import Collocation, Persistence
+from itofit import Collocation, ItoProcess, Persistence
+from itofit.process import FeatureDrift
+from itofit.process.clock import Clock
+from itofit.process.features import affine
 
 pytestmark = pytest.mark.filterwarnings("ignore::itofit.errors.FitWarning")  # three small clouds, plainly fitted
 
@@ -40,6 +44,18 @@ def test_the_drift_is_written_under_the_names_that_plotting_reads():
     assert adata.uns["itofit"]["rep"] == "X_pca"
     assert set(adata.obs) == {"day", "itofit_speed"}
     assert set(adata.obsm) == {"X_pca", "X_umap", "itofit_drift", "itofit_drift_pca"}
+
+
+def test_a_drift_that_changes_with_time_is_that_of_each_cells_own():
+    """A model whose drift is the time itself, in one coordinate: no fit is needed to see which time is read."""
+    adata, model = cells(), fitted(rep="X_pca")
+    clock = Clock.over(model.snapshots_.times)
+    drift = FeatureDrift(affine(3, clock=2).features, jnp.zeros((4, 2)).at[3, 0].set(1.0), clock)
+    model.standard_process_ = ItoProcess(drift, model.standard_process_.diffusion)
+    adata.obs["day"] = [f"D{t:g}" for t in adata.obs["day"]]
+    model.annotate(adata)
+    by_day = adata.obsm["itofit_drift"][:, 0].reshape(3, N) / model.scaling_.sd[0]
+    np.testing.assert_allclose(by_day, np.sqrt(3.0) * np.repeat([[-1.0], [0.0], [1.0]], N, axis=1), atol=1e-5)
 
 
 def test_a_copy_leaves_the_cells_alone():

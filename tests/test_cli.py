@@ -168,6 +168,8 @@ BAD_WORDS = {
         ["--method", "persistence", "--gradient", "adjoint"],
         "options that persistence knows",
     ),
+    "a clock for a method without one": (["--method", "legend", "--time-varying"], "--time-varying"),
+    "a clock for the other solver": (["--method", "adversarial", "--time-varying"], "changes with time"),
     "options of another method": (["--method", "legend", "--members", "3", "--preset", "paper"], "--preset, --members"),
     "nothing to resume": (["--method", "collocation", "--resume"], "--resume"),
     "noise of another method": (["--method", "potential-rnn", "--sigma", "1,2"], "one number above 0"),

@@ -35,6 +35,7 @@ METHODS: dict[str, Callable[[How], Face]] = {
     "fpp": lambda how: _weak(how, solver="adversarial", options=DRIFT),
     "fpp-paper": lambda how: _weak(how, PAPER_ITERATIONS, preset="paper", solver="adversarial", options=DRIFT | PROBE),
     "moments": lambda how: _weak(how, solver="moments"),
+    "moments-clock": lambda how: _weak(how, solver="moments", time_varying=True),
     "potential-rnn": lambda how: _rival(PotentialRNN, how),
     "legend": lambda how: _rival(Legend, how),
     "persistence": lambda how: Persistence(random_state=how.seed),

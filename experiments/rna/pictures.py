@@ -37,6 +37,7 @@ STYLES: dict[str, tuple[str, str]] = {
     "fpp": (MODEL, "-"),
     "fpp-paper": (MODEL, ":"),
     "moments": ("#1e8449", "-"),
+    "moments-clock": ("#1e8449", ":"),
     "potential-rnn": ("#d68910", "--"),
     "legend": ("#7d3c98", "--"),
     "persistence": (MUTED, "-."),

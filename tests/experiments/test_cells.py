@@ -83,7 +83,7 @@ def test_as_good_means_within_two_sds_of_the_floor_of_the_best():
     records = [row("midpoint", "-", 0.50), row("moments", "between", 0.59), row("moments", "previous", 0.61)]
     assert report.as_good(records) == {("moments", "between"): [1.0], ("moments", "previous"): []}
     text = report.report([*records, row("midpoint", "-", 0.3, 2.0), row("moments", "between", None, 2.0)])
-    assert "moments, between: the best or within 2 sd of the floor of it at 1 of 2" in text
+    assert "moments, between: better than all that is not ours, or within 2 sd of the floor of it, at 1 of 2" in text
     assert "| moments, between | 0.590 |  | 1 |" in text
 
 
