@@ -5,7 +5,7 @@
     python -m experiments.volume --data DIR --describe
     python -m experiments.volume --print volume.json
 
-DIR holds intraday_volume/volume_5min.npz (or that file itself): of each stock days x bins of volume. As in the paper
+DIR holds intraday_volume/volume_5min.npz: of each stock days x bins of volume. As in the paper
 bins 0, 2, 7, 10 and 22 of all days but the last 100 are fitted, in logs, one Euler step of 0.02 a bin, and bins 1, 9,
 13 and 21 of the last 100 days are foretold. Group A: all entries. Group B: of every bin half of the training days'
 entries are dropped at random, bin by bin, for all methods the same. Nothing is fitted to the last 100 days; rolling
