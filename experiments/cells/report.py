@@ -60,10 +60,8 @@ def _table(name: str, records: list[Record]) -> str:
         lines.append(f"| {label} | {shown} | {np.mean(seconds):.0f} |")
     for (method, start), good in as_good(records).items():
         inside = [t for t in times if t in table[method, start]]
-        lines.append(
-            f"{method}, {start}: better than all that is not ours, or within 2 sd of the floor of it, at {len(good)} of "
-            f"{len(inside)}"
-        )
+        said = "better than all that is not ours, or within 2 sd of the floor of it"
+        lines.append(f"{method}, {start}: {said}, at {len(good)} of {len(inside)}")
     return "\n".join(lines)
 
 

@@ -149,6 +149,7 @@ class FokkerPlanckProcess(ProcessFace, TrustMethods):
     ) -> "FokkerPlanckProcess":
         """Fit to `Snapshots`, to points `X` with one time per row `t`, or to an AnnData (`time_key`, `rep`, ...).
 
+        Of `PairedSnapshots` the moments solver also tests what each individual became; the adversarial one does not.
         Of an AnnData, `time_key` names the column of obs with the times, and `rep` an array of obsm, or `genes` the
         genes to use, from `layer` or X; with `n_pcs` so many principal components of them, or of all genes.
 

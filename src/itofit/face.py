@@ -29,7 +29,8 @@ from itofit.metrics.trivial import midpoint_at, persistence_at
 from itofit.simulate.systems import KnownSystem
 from itofit.snapshots.anndata_file import from_anndata, is_anndata
 from itofit.snapshots.cells import CellSpace
-from itofit.snapshots.clouds import Snapshot, Snapshots
+from itofit.snapshots.clouds import Snapshot, Snapshots, checked_names
+from itofit.snapshots.paired import PairedSnapshots
 from itofit.solve.outcome import Outcome
 from itofit.version import VERSION
 
@@ -214,6 +215,7 @@ class Face(BaseEstimator, abc.ABC):
         space = self.snapshots_.space
         about = {"format": FORMAT, "method": name, "params": params, "values": self._values()}
         about |= {} if space is None else {"cells": space.to_json()}
+        about |= {"pairs": True} if isinstance(self.snapshots_, PairedSnapshots) else {}
         X, t, w = self.snapshots_.to_rows()
         arrays = {"X": X, "t": t, "w": w, "names": np.asarray(self.snapshots_.names), **self._arrays()}
         arrays |= {} if space is None else space.to_arrays()
@@ -231,7 +233,7 @@ class Face(BaseEstimator, abc.ABC):
                 hint="load it with its own class",
             )
         model = cls(**about["params"])
-        snapshots = Snapshots.from_rows(arrays["X"], arrays["t"], arrays["w"], arrays["names"].tolist())
+        snapshots = _restored(about, arrays)
         space = CellSpace.restored(about["cells"], arrays) if "cells" in about else None
         model.snapshots_ = replace(snapshots, space=space)
         model.n_features_in_ = model.snapshots_.n_dims
@@ -241,6 +243,16 @@ class Face(BaseEstimator, abc.ABC):
     def _check_fitted(self) -> None:
         if not hasattr(self, "snapshots_"):
             raise NotFittedError(f"this {type(self).__name__} has not been fitted: call fit(snapshots) first")
+
+
+def _restored(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Snapshots:
+    """The snapshots of a run folder; rows of pairs stay where they are."""
+    X, t, w, names = arrays["X"], arrays["t"], arrays["w"], arrays["names"].tolist()
+    if not about.get("pairs"):
+        return Snapshots.from_rows(X, t, w, names)
+    times = np.unique(t)
+    clouds, weights = (tuple(a[t == time] for time in times) for a in (X, w))
+    return PairedSnapshots(times, clouds, weights, checked_names(names, X.shape[1]))
 
 
 def counted(snapshots: Snapshots) -> str:

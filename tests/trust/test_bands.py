@@ -68,6 +68,12 @@ def test_what_has_no_error_bars_says_so(data, model):
         model.bands([0.5], level=95.0)
 
 
+def test_at_the_snapshot_it_is_grown_from_nothing_has_happened_yet(model, data):
+    """No step is taken at all."""
+    bands = model.bands([data.times[1]], start="previous")
+    np.testing.assert_allclose(bands.mean[0], data.clouds[1].mean(axis=0), atol=1e-5)
+
+
 def test_draws_that_run_to_infinity_are_refused(data):
     everywhere = np.full(2, np.inf)
     cube = FeatureDrift(monomials([(0, 0, 0)], -everywhere, everywhere).features, jnp.zeros((1, 2)))

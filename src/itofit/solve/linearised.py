@@ -114,7 +114,8 @@ class Linearised:
     """The linear problem y = J v - b of a fit.
 
     `y`: the residuals at the solution. `influence`: by snapshot, what each of its points contributes to them. `speed`:
-    of the drift, for unknowns of size one. `clock`: of a drift that changes with time.
+    of the drift, for unknowns of size one. `clock`: of a drift that changes with time. `n_apart`: in how many flights
+    each point is whose covariances were estimated by themselves.
     """
 
     unknowns: Unknowns
@@ -122,6 +123,7 @@ class Linearised:
     influence: dict[int, Float[np.ndarray, "n_rows n_points"]]
     speed: float
     clock: Clock | None
+    n_apart: int = 1
 
     @property
     def features(self) -> AbstractFeatures:
@@ -164,7 +166,8 @@ def linearised(task: Task, library: Library, drift: FeatureDrift, evidence: Evid
         whitening = task.whitening(residual, state.v)
         found = residual if path == "seen" else task.corrected(residual, HEUN_STEPS)
         y, unknowns = whitening(found(state.v)), _seen(wide, state, whitening)
-    return Linearised(unknowns, y, whitening.influence(residual.spreads(state.v)), task.speed, drift.clock)
+    influence = whitening.influence(residual.spreads(state.v))
+    return Linearised(unknowns, y, influence, task.speed, drift.clock, len(residual.ends) if task.paired else 1)
 
 
 def signal_of(

@@ -34,6 +34,7 @@ from itofit.solve.listeners import Listener
 from itofit.solve.many import grow_many
 from itofit.solve.options import MomentsOptions
 from itofit.solve.outcome import Outcome
+from itofit.solve.pairs import check_pairs
 from itofit.solve.relevance import GONE, Posterior, Prior
 from itofit.solve.residuals import Residual
 from itofit.solve.seen_path import Corrected, SeenPath
@@ -84,9 +85,12 @@ def fit_moments(
         _check_path(task)
         found = collocate(task, library, run) if options.path == "seen" or _may_be_seen(task) else None
         residual, state, outcome, whitening = _simulated(task, library, run) if found is None else found
+        least = state
         if outcome is Outcome.converged and _can_be_corrected(task, whitening):
-            state = _less_biased(residual, state, whitening)
+            state = _less_biased(residual, state, whitening, drift_too=task.paired)
         evidence = _evidence(residual, state, whitening)
+        if task.paired:  # the correction leaves the minimum, whose squares have the law of chi-squared
+            evidence = replace(evidence, chi2=_evidence(residual, least, whitening).chi2)
     except KeyboardInterrupt:
         outcome, evidence = Outcome.interrupted, None
         if run.residual is None or run.state is None:
@@ -108,6 +112,8 @@ def fit_moments(
 
 
 def _check_path(task: Task) -> None:
+    if task.paired:
+        check_pairs(task.snapshots, task.options)
     if task.options.clock and task.snapshots.n_dims >= MANY_DIMS:
         raise InputError(
             expected=f"fewer than {MANY_DIMS} coordinates where the drift changes with time",
@@ -128,7 +134,7 @@ def _can_be_corrected(task: Task, whitening: Whitening) -> bool:
 
 
 def _may_be_seen(task: Task) -> bool:
-    return task.options.path == "auto" and not task.options.clock and worth_trying(task)
+    return task.options.path == "auto" and not task.options.clock and not task.paired and worth_trying(task)
 
 
 def _simulated(task: Task, library: Library, run: Run) -> tuple[Residual, State, Outcome, Whitening]:
@@ -191,27 +197,30 @@ def _polish(
     return residual, state, outcome, whitening
 
 
-def _less_biased(residual: Residual, state: State, whitening: Whitening) -> State:
+def _less_biased(residual: Residual, state: State, whitening: Whitening, drift_too: bool) -> State:
     """A learned noise without what the weights and the Jacobian owe to the same points as the residuals.
 
     J'y is not zero in the mean at the truth. The covariance of a skewed probe is large where its mean is, which adds
     -J' sum_i a(i) |a(i)|^2 for the contributions a(i) of the points; and J and y share their start points, which shows
-    in the products of different folds. A scale learns it: sigma comes out too small by some per cent.
+    in the products of different folds. A scale learns it: sigma comes out too small by some per cent. With `drift_too`
+    the drift is rid of its own part as well, which only pairs know well enough.
     """
     columns, v = np.flatnonzero(state.prior.alive), state.v
     parts = residual.folds()
     J = np.stack([part.jacobian(v, whitening, columns) for part in parts])
     y = np.stack([whitening(part(v)) for part in parts])
-    weights = -sum((a * np.sum(a**2, axis=0)).sum(axis=1) for a in whitening.influence(residual.spreads(v)).values())
-    bias = J.mean(axis=0).T @ weights
+    bias = -J.mean(axis=0).T @ whitening.skewness(residual.spreads(v))
     if len(parts) > 1:
         together, same = np.mean(J, axis=0).T @ np.mean(y, axis=0), np.einsum("krp,kr->p", J, y) / len(parts)
         bias += (same - together) / (len(parts) - 1)
     posterior, noise = Posterior(J.mean(axis=0), state.prior.diagonal[columns]), columns >= residual.n_coefficients
-    # The noise is moved, and the drift to where it fits best with that noise.
-    along = posterior.covariance()[:, noise]
+    move = posterior.solve(bias)
+    if not drift_too:
+        # The noise is moved, and the drift to where it fits best with that noise.
+        along = posterior.covariance()[:, noise]
+        move = along @ np.linalg.solve(along[noise], move[noise])
     moved = v.copy()
-    moved[columns] += along @ np.linalg.solve(along[noise], posterior.solve(bias)[noise])
+    moved[columns] += move
     return replace(state, v=moved, residuals=None)
 
 

@@ -19,8 +19,9 @@ from itofit.process.ito import ItoProcess
 from itofit.simulate.sensitivity import chain_adjoints
 from itofit.snapshots.clouds import Snapshots
 from itofit.solve.flights import Flight, on_cores
+from itofit.solve.pairs import PairProbes
 from itofit.solve.whitening import Spread, Whitening
-from itofit.weak.fixed_probes import AbstractProbes
+from itofit.weak.fixed_probes import AbstractPathProbes, AbstractProbes
 
 # Parts of the start points whose Jacobians are compared, and points below which they are not.
 N_FOLDS, FEWEST_TO_FOLD = 4, 40
@@ -40,7 +41,7 @@ class Residual(abc.ABC):
     snapshots: Snapshots
     diffusion: AbstractDiffusion
     ends: tuple[tuple[int, int], ...]
-    probes: tuple[AbstractProbes, ...]
+    probes: tuple[AbstractPathProbes, ...]
     dictionary: Dictionary
     speed: float
     clock: Clock | None = field(kw_only=True, default=None)
@@ -103,16 +104,14 @@ class Simulated(Residual):
     def between(cls, snapshots, diffusion, flights, probes, dictionary, speed, n_jacobian, clock=None) -> "Simulated":
         """Read the probes on the target of every flight."""
         ends = tuple((flight.start, flight.target) for flight in flights)
-        seen = tuple(
-            snapshots.weights[n] @ probe_values(p, snapshots.clouds[n]) for p, (_, n) in zip(probes, ends, strict=True)
-        )
+        seen = tuple(snapshots.weights[at[1]] @ _seen(p, snapshots, *at) for p, at in zip(probes, ends, strict=True))
         return cls(snapshots, diffusion, ends, probes, dictionary, speed, flights, seen, n_jacobian, clock=clock)
 
     def __call__(self, v: np.ndarray) -> list[np.ndarray]:
         process = self.process(v)
 
         def work(flight, probes, start, noise, weights):
-            return _mean_of(probes, flight.end(process, start, noise), weights)
+            return _mean_of(probes, flight.end(process, start, noise), start, weights)
 
         found = self._by_flight(work, [flight.chains() for flight in self.flights])
         return [np.sum(pieces, axis=0) - mean for pieces, mean in zip(found, self.seen, strict=True)]
@@ -123,14 +122,15 @@ class Simulated(Residual):
             process = self.process(v)
 
             def work(flight, probes, start, noise, weights):
-                return _values_of(probes, flight.end(process, start, noise))
+                return _values_of(probes, flight.end(process, start, noise), start)
 
             found = self._by_flight(work, [flight.chains() for flight in self.flights])
             flown = [_mean_of_draws(flight, pieces) for flight, pieces in zip(self.flights, found, strict=True)]
-        weights, clouds = self.snapshots.weights, self.snapshots.clouds
+        weights = self.snapshots.weights
+        rows = zip(self.ends, self.flights, flown, self.probes, strict=True)
         return [
-            Spread(f.start, f.target, f.weights, weights[f.target], values, probe_values(probes, clouds[f.target]))
-            for f, values, probes in zip(self.flights, flown, self.probes, strict=True)
+            Spread(*at, f.weights, weights[at[1]], values, _seen(p, self.snapshots, *at), isinstance(p, PairProbes))
+            for at, f, values, p in rows
         ]
 
     def jacobian(
@@ -145,7 +145,15 @@ class Simulated(Residual):
             return [self]
         n_jacobian = -(-self.n_jacobian // N_FOLDS)
         parts = [tuple(flight.fold(k, N_FOLDS) for flight in self.flights) for k in range(N_FOLDS)]
-        return [replace(self, flights=flights, n_jacobian=n_jacobian) for flights in parts]
+        found = [replace(self, flights=flights, n_jacobian=n_jacobian) for flights in parts]
+        if not any(isinstance(probes, PairProbes) for probes in self.probes):
+            return found
+        return [replace(part, seen=self._seen_by(part.flights, k)) for k, part in enumerate(found)]
+
+    def _seen_by(self, flights: tuple[Flight, ...], k: int) -> tuple[np.ndarray, ...]:
+        """What the individuals of the k-th fold have become."""
+        rows = zip(flights, self.probes, strict=True)
+        return tuple(f.weights @ _seen(p, self.snapshots, f.start, f.target)[k::N_FOLDS] for f, p in rows)
 
     def slopes(
         self, v: np.ndarray, directions: Sequence[np.ndarray], columns: Int[np.ndarray, " n_columns"]
@@ -161,9 +169,9 @@ class Simulated(Residual):
         def work(flight, probes, start, noise, weights):
             if backwards:
                 chain = g, diffusion, start, flight.times, flight.steps, noise, jnp.asarray(flight.n_steps)
-                return _adjoint_slopes(probes, rows[flight.target], weights, chain)
+                return _adjoint_slopes(probes, rows[flight.target], weights, chain, start)
             end, moved, kicked = flight.sensitivity(g, diffusion, start, noise)
-            return _slopes(probes, rows[flight.target], end, moved, kicked, weights, asked)
+            return _slopes(probes, rows[flight.target], end, start, moved, kicked, weights, asked)
 
         found = self._summed(work, 64 if backwards else None)
         first = slice(len(drift)) if asked is not None else drift
@@ -176,7 +184,8 @@ class Simulated(Residual):
     def _sparse_slopes(self, v: np.ndarray, scales: Sequence[np.ndarray], columns: np.ndarray) -> list[np.ndarray]:
         """The same probe by probe, each of which depends on few coordinates."""
         g, diffusion = self.drift(v), self.noise(v)
-        touched = {f.target: _rows_by_coordinate(p.support()) for f, p in zip(self.flights, self.probes, strict=True)}
+        alone = [p for p in self.probes if isinstance(p, AbstractProbes)]  # `check_pairs` refuses others
+        touched = {f.target: _rows_by_coordinate(p.support()) for f, p in zip(self.flights, alone, strict=True)}
         scale = {f.target: jnp.asarray(s, dtype=float) for f, s in zip(self.flights, scales, strict=True)}
         chosen = jnp.asarray(columns)
 
@@ -233,28 +242,47 @@ def _mean_of_draws(flight: Flight, pieces: list[np.ndarray]) -> Float[np.ndarray
     return np.concatenate(pieces)[: flight.n_draws * count].reshape(flight.n_draws, count, -1).mean(axis=0)
 
 
-def probe_values(probes: AbstractProbes, points: np.ndarray) -> Float[np.ndarray, "n n_probes"]:
+def _seen(
+    probes: AbstractPathProbes, snapshots: Snapshots, start: int, target: int
+) -> Float[np.ndarray, "n_target n_probes"]:
+    """F_m at every row of the target; where it began is asked only of pairs."""
+    began = start if isinstance(probes, PairProbes) else target
+    return probe_values(probes, snapshots.clouds[target], snapshots.clouds[began])
+
+
+def probe_values(probes: AbstractPathProbes, ends: np.ndarray, starts: np.ndarray) -> Float[np.ndarray, "n n_probes"]:
     """f_m at every row, in chunks of one size."""
     size = 1024
     found = []
-    for at in range(0, len(points), size):
-        chunk = np.zeros((size, points.shape[1]), dtype=np.float32)
-        rows = points[at : at + size]
-        chunk[: len(rows)] = rows
-        found.append(np.asarray(_values_of(probes, jnp.asarray(chunk)))[: len(rows)])
+    for at in range(0, len(ends), size):
+        chunk = np.zeros((2, size, ends.shape[1]), dtype=np.float32)
+        count = len(ends[at : at + size])
+        chunk[:, :count] = ends[at : at + size], starts[at : at + size]
+        found.append(np.asarray(_values_of(probes, *map(jnp.asarray, chunk)))[:count])
     return np.concatenate(found).astype(np.float64)
 
 
 @eqx.filter_jit
-def _values_of(probes: AbstractProbes, points: Float[Array, "n n_dims"]) -> Float[Array, "n n_probes"]:
-    return jax.vmap(probes)(points)
+def _values_of(
+    probes: AbstractPathProbes, ends: Float[Array, "n n_dims"], starts: Float[Array, "n n_dims"]
+) -> Float[Array, "n n_probes"]:
+    return jax.vmap(lambda end, start: probes.given(start)(end))(ends, starts)
 
 
 @eqx.filter_jit
-def _mean_of(probes: AbstractProbes, points: Float[Array, "n n_dims"], weights: Float[Array, " n"]) -> Array:
+def _mean_of(
+    probes: AbstractPathProbes,
+    ends: Float[Array, "n n_dims"],
+    starts: Float[Array, "n n_dims"],
+    weights: Float[Array, " n"],
+) -> Float[Array, " n_probes"]:
     # A point that counts nothing may be anything.
-    values = jnp.where(weights[:, None] > 0, jax.vmap(probes)(points), 0.0)
-    return weights @ values
+    return weights @ jnp.where(weights[:, None] > 0, _values_of(probes, ends, starts), 0.0)
+
+
+def _gradients(probes: AbstractPathProbes, ends, starts) -> Float[Array, "n n_probes n_dims"]:
+    """How f_m change with the end; the start does not move."""
+    return jax.vmap(lambda end, start: jax.jacfwd(probes.given(start))(end))(ends, starts)
 
 
 @eqx.filter_jit
@@ -277,11 +305,11 @@ def _rows_by_coordinate(support: Bool[np.ndarray, "n_probes n_dims"]) -> Int[np.
 
 
 @eqx.filter_jit
-def _adjoint_slopes(probes: AbstractProbes, directions, weights, chain) -> Float[Array, "n_rows n_columns"]:
+def _adjoint_slopes(probes: AbstractPathProbes, directions, weights, chain, starts) -> Float[Array, "n_rows n_columns"]:
     """The same by adjoints."""
 
     def slopes_at(ends):
-        gradients = jnp.einsum("rm,nmi->nri", directions, jax.vmap(jax.jacfwd(probes))(ends))
+        gradients = jnp.einsum("rm,nmi->nri", directions, _gradients(probes, ends, starts))
         return gradients * weights[:, None, None]
 
     found, kicked = chain_adjoints(*chain, slopes_at=slopes_at)
@@ -290,11 +318,11 @@ def _adjoint_slopes(probes: AbstractProbes, directions, weights, chain) -> Float
 
 @eqx.filter_jit
 def _slopes(
-    probes: AbstractProbes, directions, ends, moved, kicked, weights, columns
+    probes: AbstractPathProbes, directions, ends, starts, moved, kicked, weights, columns
 ) -> Float[Array, "n_rows n_columns"]:
     """sum_i w_i V grad f(x_i)' dx_i / dv: coefficients feature by feature, output by output, all with None; noise."""
     n, n_dims = ends.shape
-    gradients = jnp.einsum("rm,nmi->nir", directions, jax.vmap(jax.jacfwd(probes))(ends)) * weights[:, None, None]
+    gradients = jnp.einsum("rm,nmi->nir", directions, _gradients(probes, ends, starts)) * weights[:, None, None]
     noise = jnp.einsum("nir,nip->rp", gradients, kicked)
     if columns is not None:
         picked = moved[:, :, columns % n_dims, columns // n_dims]

@@ -44,6 +44,7 @@ class SeenPath(Residual):
     - `bends`: the derivative in the entries `pairs` of a learned a; none where the noise is known.
     """
 
+    probes: tuple[AbstractProbes, ...]
     seen: tuple[Float[np.ndarray, " n_probes"], ...]
     known: tuple[Float[np.ndarray, " n_probes"], ...]
     slopes: tuple[Float[np.ndarray, "n_probes n_coefficients"], ...]

@@ -12,19 +12,23 @@ from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.features import MANY_DIMS, Dictionary
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshots
+from itofit.snapshots.paired import PairedSnapshots
 from itofit.solve.dictionaries import box_of
 from itofit.solve.flights import flights_between
 from itofit.solve.options import MomentsOptions
+from itofit.solve.pairs import pair_probes
 from itofit.solve.residuals import Residual, Simulated
 from itofit.solve.seen_path import Corrected, SeenPath
 from itofit.solve.whitening import Whitening
 from itofit.weak.fixed_probes import (
+    AbstractPathProbes,
     AbstractProbes,
     CosineProbes,
     JoinedProbes,
     MomentProbes,
     moment_pairs,
     random_frequencies,
+    units_of,
 )
 
 _JACOBIAN_POINTS = 1000
@@ -52,6 +56,11 @@ class Task:
         return Clock.over(self.snapshots.times) if self.options.clock else None
 
     @property
+    def paired(self) -> bool:
+        """Whether row i is the same individual in all snapshots, so that transitions are tested too."""
+        return isinstance(self.snapshots, PairedSnapshots)
+
+    @property
     def box(self) -> tuple[np.ndarray, np.ndarray]:
         """The range of the data and a quarter of it on either side, outside which high powers are frozen."""
         return box_of(self.snapshots)
@@ -65,7 +74,10 @@ class Task:
         """The residual of chains over the mesh, every start point flown `n_draws` times."""
         flights = flights_between(self.snapshots, self.mesh, self.options.anchor, n_draws, self.seed)
         n_probes = self.options.probes_for(self.snapshots.n_dims) if cosines else None
-        probes = tuple(self._probes(flight.target, n_probes) for flight in flights)
+        probes: tuple[AbstractPathProbes, ...] = tuple(self._probes(flight.target, n_probes) for flight in flights)
+        if self.paired:
+            ends = [(flight.start, flight.target) for flight in flights]
+            probes = tuple(pair_probes(self.snapshots, *at, p, cosines) for at, p in zip(ends, probes, strict=True))
         few = self.snapshots.n_dims <= MANY_DIMS
         n_points = max(self.snapshots.counts) if few else _JACOBIAN_POINTS
         parts = (self.snapshots, self.diffusion, flights, probes, dictionary, self.speed, n_points)
@@ -91,11 +103,7 @@ class Task:
         return np.full(count, self.options.threshold_for(count))
 
     def _probes(self, target: int, n_cosines: tuple[int, int, int] | None) -> AbstractProbes:
-        x, w = self.snapshots.clouds[target], self.snapshots.weights[target]
-        mean = w @ x
-        sd = np.sqrt(w @ (x - mean) ** 2)
-        centre = jnp.asarray(mean, dtype=float)
-        width = jnp.asarray(np.maximum(sd, 1e-6 * sd.max() + 1e-12), dtype=float)
+        centre, width = units_of(self.snapshots.clouds[target], self.snapshots.weights[target])
         n_dims, rng = self.snapshots.n_dims, np.random.default_rng(self.seed)
         moments = MomentProbes(centre, width, moment_pairs(n_dims, _most_products(n_dims), rng))
         if n_cosines is None:

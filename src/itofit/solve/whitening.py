@@ -9,6 +9,10 @@ with a_n = F_n centred where s is the start of n, -f_n centred where s is its ta
 are correlated because a snapshot is the target of one flight and the start of the next. F_n holds the noise of the
 simulation as it is, antithetic or not. The matrix is factored block by block, C = L L', so its cost is linear in the
 number of snapshots where only neighbours are correlated.
+
+Where row i is the same individual at both ends (`solve.pairs`) what it contributes is one thing, a_n(i) = F_n(x_i) -
+f_n(y_i) centred, and belongs to the individual, who is in all flights. Given where it was before, a_n(i) has mean zero
+at the truth, so flights are uncorrelated and each is whitened by itself.
 """
 
 from collections.abc import Sequence
@@ -27,7 +31,10 @@ _SMALLEST = 1e-3
 
 
 class Spread(NamedTuple):
-    """What the covariance of one flight is made of: the weights and probe values of its two ends."""
+    """What the covariance of one flight is made of: the weights and probe values of its two ends.
+
+    `paired`: whether row i is the same individual at both.
+    """
 
     start: int
     target: int
@@ -35,6 +42,7 @@ class Spread(NamedTuple):
     target_weights: Float[np.ndarray, " n_target"]
     flown: Float[np.ndarray, "n_start n_probes"] | None
     seen: Float[np.ndarray, "n_target n_probes"]
+    paired: bool = False
 
 
 class Whitening(NamedTuple):
@@ -51,10 +59,12 @@ class Whitening(NamedTuple):
     def of(cls, spreads: Sequence[Spread], share: float | None = 0.2) -> "Whitening":
         """The full covariance; without flown values, each flight on its own with the spread of its target for both.
 
+        Flights of pairs are each on their own as well.
+
         At most `share` of the effective number of points is kept as directions. With None every probe is kept, and
         what cannot be known of so many correlations is shrunk away.
         """
-        contributions = [_contributions(spread) for spread in spreads]
+        contributions = [contributions_of(spread) for spread in spreads]
         if share is None:
             bases = tuple(np.diag(1.0 / np.sqrt(_variances(parts))) for parts in contributions)
             blocks = _covariance(contributions, bases)
@@ -68,7 +78,7 @@ class Whitening(NamedTuple):
             _directions(np.sum([a.T @ a for _, a in parts], axis=0), share * _effective(spread))
             for spread, parts in zip(spreads, contributions, strict=True)
         )
-        if any(spread.flown is None for spread in spreads):
+        if any(spread.flown is None or spread.paired for spread in spreads):
             return cls(bases, {(n, n): np.eye(len(basis)) for n, basis in enumerate(bases)})
         return cls(bases, _factored(_covariance(contributions, bases), len(bases)))
 
@@ -78,10 +88,13 @@ class Whitening(NamedTuple):
             return self.finish([basis @ r for basis, r in zip(self.bases, residuals, strict=True)])
 
     def influence(self, spreads: Sequence[Spread]) -> dict[int, Float[np.ndarray, "n_rows n_points"]]:
-        """By snapshot, what each of its points contributes to the whitened residuals, about their mean."""
+        """By snapshot, what each of its points contributes to the whitened residuals, about their mean.
+
+        Individuals that are in all snapshots are counted as points of the first.
+        """
         found: dict[int, list[np.ndarray | None]] = {}
         for n, spread in enumerate(spreads):
-            for snapshot, a in _contributions(spread):
+            for snapshot, a in contributions_of(spread):
                 found.setdefault(snapshot, [None] * len(spreads))[n] = self.bases[n] @ a.T
         whole = {}
         for snapshot, rows in found.items():
@@ -92,6 +105,13 @@ class Whitening(NamedTuple):
             ]
             whole[snapshot] = self.finish(filled)
         return whole
+
+    def skewness(self, spreads: Sequence[Spread]) -> Float[np.ndarray, " n_rows"]:
+        """Sum of a(i) |a(i)|^2 over the points, with the rows in |a(i)|^2 that were whitened together."""
+        ends = np.cumsum([len(basis) for basis in self.bases])[:-1] if spreads[0].paired else []
+        found = [np.split(a, ends) for a in self.influence(spreads).values()]
+        sums = [np.concatenate([(a * np.sum(a**2, axis=0)).sum(axis=1) for a in parts]) for parts in found]
+        return np.sum(sums, axis=0)
 
     def back(self, y: Float[np.ndarray, " n_rows *some"]) -> list[np.ndarray]:
         """The transposed map: for every flight the probes' weights that read these rows."""
@@ -115,15 +135,19 @@ class Whitening(NamedTuple):
         return np.concatenate(done)
 
 
-def _contributions(spread: Spread) -> list[tuple[int, np.ndarray]]:
-    """(snapshot, w_i a(i)) for both ends of a flight; a missing start borrows the spread of the target."""
+def contributions_of(spread: Spread) -> list[tuple[int, np.ndarray]]:
+    """(snapshot, w_i a(i)) for both ends of a flight, or (0, w_i a(i)) for individuals that are at both.
+
+    A missing start borrows the spread of the target.
+    """
     w, f = spread.target_weights, spread.seen
     centred = f - w @ f
     if spread.flown is None:
         size = np.sqrt(np.sum(spread.start_weights**2) + np.sum(w**2))
         return [(spread.target, -size * np.sqrt(w)[:, None] * centred)]
     w0, flown = spread.start_weights, spread.flown
-    return [(spread.start, w0[:, None] * (flown - w0 @ flown)), (spread.target, -w[:, None] * centred)]
+    begun, ended = w0[:, None] * (flown - w0 @ flown), -w[:, None] * centred
+    return [(0, begun + ended)] if spread.paired else [(spread.start, begun), (spread.target, ended)]
 
 
 def _variances(parts: list[tuple[int, np.ndarray]]) -> np.ndarray:

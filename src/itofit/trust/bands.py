@@ -20,6 +20,7 @@ from itofit.process.ito import ItoProcess
 from itofit.simulate.euler import step_times
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshot, Snapshots
+from itofit.snapshots.paired import PairedSnapshots
 from itofit.snapshots.scaling import Scaling
 from itofit.trust.posterior import DriftDraws, particle_weights
 
@@ -100,7 +101,8 @@ def forecast_bands(
         standard = Snapshot(began, scaling.standardise(source.points), source.weights)
         some = [float(time) for time, begin in zip(times, begins, strict=True) if begin == began]
         k = jax.random.fold_in(key, at)
-        found = _from_one_start(draws, diffusion, standard, at, some, dt, levels, k)
+        whose = 0 if isinstance(snapshots, PairedSnapshots) else at
+        found = _from_one_start(draws, diffusion, standard, whose, some, dt, levels, k)
         estimates.append(found[0])
         errors.append(found[1])
     if not np.all(np.isfinite(np.concatenate(errors))):
@@ -166,7 +168,7 @@ def _clouds(
 ) -> list[Float[np.ndarray, "n_draws n n_dims"]]:
     """The clouds of every drift and move of the noise at increasing times, driven by the noise of its stream."""
     legs = [Mesh.refine([a, b], dt).steps if b > a else np.zeros(0) for a, b in pairwise([now, *times])]
-    longest, n_streams = max(len(leg) for leg in legs), int(streams.max()) + 1
+    longest, n_streams = max(1, *(len(leg) for leg in legs)), int(streams.max()) + 1
     x, found = jnp.broadcast_to(points, (len(streams), *points.shape)), []
     for i, (begin, leg) in enumerate(zip([now, *times], legs, strict=False)):
         # Filled up, so that one compilation serves all times.

@@ -299,6 +299,8 @@ def _moments_of_squares(
 def _shared(polynomial: Polynomial, solution: Solution, path: str) -> Float[np.ndarray, "n_rows n_rows"] | None:
     """V, if the residuals are clearly those of particles that are seen again in every snapshot."""
     weights = polynomial.task.snapshots.weights
+    if polynomial.task.paired:  # their covariance is that of the same particles already
+        return None
     if any(len(w) != len(weights[0]) or np.ptp(w) > 1e-9 * w[0] for w in weights):
         return None
     linear = solution.linear

@@ -26,7 +26,7 @@ from jaxtyping import Float
 from scipy.stats import gamma
 
 from itofit.solve.evidence import Evidence
-from itofit.solve.whitening import Spread
+from itofit.solve.whitening import Spread, contributions_of
 
 # Points of a snapshot from which the skewness of its rows is read.
 _MOST_POINTS = 600
@@ -94,9 +94,8 @@ def law_of_squares(spreads: Sequence[Spread], bases: Sequence[np.ndarray]) -> Sq
 
 
 def _contributions(spread: Spread, basis: np.ndarray) -> list[Float[np.ndarray, "n_points n_rows"]]:
-    """What every point of either end contributes to the rows."""
-    both = ((spread.start_weights, spread.flown, 1.0), (spread.target_weights, spread.seen, -1.0))
-    return [sign * w[:, None] * ((f - w @ f) @ basis.T) for w, f, sign in both if f is not None]
+    """What every point of either end contributes to the rows; of pairs every individual."""
+    return [a @ basis.T for _, a in contributions_of(spread)]
 
 
 def _moments_of_square(ends: Sequence[np.ndarray]) -> tuple[float, float]:

@@ -136,5 +136,5 @@ def _error_draws(linear: Linearised, seed: int, n_draws: int) -> Float[np.ndarra
         (particle_weights(seed, snapshot, a.shape[1], n_draws) - 1.0) @ a.T for snapshot, a in linear.influence.items()
     ]
     n_rows, n_inside = len(linear.y), int(np.sum(linear.unknowns.precision < GONE))
-    freedom = sum(a.shape[1] for a in linear.influence.values())
+    freedom = linear.n_apart * sum(a.shape[1] for a in linear.influence.values())
     return np.sum(parts, axis=0) * freedom / max(freedom - n_rows + n_inside, 0.5 * freedom)

@@ -7,6 +7,7 @@ and the covariance of the residuals they give.
 """
 
 import abc
+from collections.abc import Callable
 from itertools import combinations
 
 import equinox as eqx
@@ -17,8 +18,19 @@ from jaxtyping import Array, Bool, Float, Int
 Point = Float[Array, " n_dims"]
 
 
-class AbstractProbes(eqx.Module):
+class AbstractPathProbes(eqx.Module):
+    """Many test functions of the end of a path, which may ask where it began."""
+
+    @abc.abstractmethod
+    def given(self, start: Point) -> Callable[[Point], Float[Array, " n_probes"]]:
+        """f_m as functions of the end of a path from `start`."""
+
+
+class AbstractProbes(AbstractPathProbes):
     """Many test functions of one state."""
+
+    def given(self, start: Point) -> Callable[[Point], Float[Array, " n_probes"]]:
+        return self
 
     @abc.abstractmethod
     def __call__(self, x: Point) -> Float[Array, " n_probes"]:
@@ -117,6 +129,13 @@ class JoinedProbes(AbstractProbes):
         self, points: Float[Array, "n n_dims"], phi: Float[Array, "n n_features"]
     ) -> Float[Array, "n_probes n_dims n_features"]:
         return jnp.concatenate([part.paired(points, phi) for part in self.parts])
+
+
+def units_of(x: Float[np.ndarray, "n n_dims"], w: Float[np.ndarray, " n"]) -> tuple[Point, Point]:
+    """Centre and width of a cloud: its mean and sd; a coordinate without spread has some."""
+    mean = w @ x
+    sd = np.sqrt(w @ (x - mean) ** 2)
+    return jnp.asarray(mean, dtype=float), jnp.asarray(np.maximum(sd, 1e-6 * sd.max() + 1e-12), dtype=float)
 
 
 def moment_pairs(n_dims: int, most: int, rng: np.random.Generator) -> tuple[tuple[int, int], ...]:
