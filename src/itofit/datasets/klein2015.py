@@ -14,17 +14,15 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 from jaxtyping import Float
 
 from itofit.errors import InputError
+from itofit.snapshots.anndata_file import anndata_module
 from itofit.whole_file import whole_file
-
-if TYPE_CHECKING:
-    import anndata
 
 GEO = "https://ftp.ncbi.nlm.nih.gov/geo/samples/GSM1599nnn"
 
@@ -51,7 +49,7 @@ _PATIENCE = 60.0  # seconds without a byte before a download is given up
 _EXACT = 2**24  # float32 holds whole numbers up to here
 
 
-def klein2015(cache: str | Path | None = None, *, source: str = GEO) -> "anndata.AnnData":
+def klein2015(cache: str | Path | None = None, *, source: str = GEO) -> Any:
     """Raw counts of 2717 cells and 24175 genes as an AnnData (the extra `anndata`), days in obs["day"].
 
     Files that `cache` does not hold yet are downloaded; nothing else in itofit opens a connection.
@@ -65,8 +63,8 @@ def klein2015(cache: str | Path | None = None, *, source: str = GEO) -> "anndata
     return _load(_folder(cache), source, _SAMPLES, _N_GENES)
 
 
-def _load(folder: Path, source: str, samples: tuple[_Sample, ...], n_genes: int) -> "anndata.AnnData":
-    anndata = _anndata()
+def _load(folder: Path, source: str, samples: tuple[_Sample, ...], n_genes: int) -> Any:
+    anndata = anndata_module()
     recorded = _recorded(folder)
     hashes = {sample.file: _checked_hash(folder, source, sample, recorded) for sample in samples}
     genes, tables = [], []
@@ -218,15 +216,3 @@ def _refusal(path: Path, row: int, expected: str, found: str) -> InputError:
     return InputError(
         expected=f"{expected} in row {row + 1} of {path}", found=found, hint="delete the file to fetch it again"
     )
-
-
-def _anndata():
-    try:
-        import anndata
-    except ImportError:
-        raise InputError(
-            expected="anndata, to hold cells and genes",
-            found="it is not installed",
-            hint="pip install 'itofit[anndata]'",
-        ) from None
-    return anndata

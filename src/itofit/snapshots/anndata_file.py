@@ -78,7 +78,7 @@ def to_anndata(snapshots: Snapshots, like: Any = None) -> Any:
 
     `like` is the AnnData whose kind of times (numbers, labels, time differences) and whose `var` are taken over.
     """
-    anndata = _anndata()
+    anndata = anndata_module()
     points, t, w = snapshots.to_rows()
     space = snapshots.space or CellSpace("t", genes=snapshots.names)
     made = anndata.AnnData(obs=_rows([f"point{i}" for i in range(len(points))]), **_parts(points, space, like))
@@ -149,7 +149,7 @@ def read(
 
 def opened(path: Path, backed: bool = True) -> Any:
     """The AnnData of a file, left on disk or in memory."""
-    anndata = _anndata()
+    anndata = anndata_module()
     try:
         return anndata.read_h5ad(path, backed="r" if backed else None)
     except (OSError, KeyError, ValueError, TypeError, AttributeError) as error:
@@ -335,12 +335,13 @@ def _some(names: Sequence[Any]) -> str:
     return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
-def _anndata():
+def anndata_module() -> Any:
+    """The package anndata, or a refusal that says how to get it."""
     try:
         import anndata
     except ImportError:
         raise InputError(
-            expected="anndata, to read and write h5ad",
+            expected="anndata, to hold cells and genes",
             found="it is not installed",
             hint="pip install 'itofit[anndata]', or use csv or npz",
         ) from None
