@@ -401,7 +401,8 @@ class FokkerPlanckProcess(ProcessFace, TrustMethods):
         inside = {k.removeprefix("features."): v for k, v in arrays.items() if k.startswith("features.")}
         base = None
         if values["features"]:
-            clock = Clock.over(self.snapshots_.times) if self._moments_options().clock else None
+            varies = self.solver_ == "moments" and self._moments_options().clock
+            clock = Clock.over(self.snapshots_.times) if varies else None
             base = FeatureDrift(rebuilt(values["features"], inside), jnp.asarray(inside["coefficients"]), clock)
         if self.solver_ == "moments" and base is not None:
             return base
