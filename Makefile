@@ -2,13 +2,21 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow install check format lock
+.PHONY: demo test test-fast test-slow install check format lock
 
 demo: install
 	$(BIN)/python -m itofit.cli demo --out demo
 
 test: install
 	$(BIN)/python -m pytest
+
+# The inner loop: what compiles no solver.
+FAST := tests/snapshots tests/transport tests/process tests/weak tests/metrics tests/tools tests/datasets \
+  tests/test_arrays.py tests/test_docstrings.py tests/moments/test_relevance.py tests/moments/test_whitening.py \
+  tests/trust/test_goodness.py tests/trust/test_structure.py tests/plot
+
+test-fast: install
+	$(BIN)/python -m pytest $(FAST)
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow

@@ -1,10 +1,12 @@
-"""What does L f of a probe cost, by which road? Ours, folx's forward Laplacian, jvp of jvp, and the full Hessian.
+"""What does L f of a probe cost, by which road? Ours, folx's forward Laplacian, jvp of jvp, and the
+full Hessian.
 
     python benchmarks/generator.py [--points 2048] [--json out.json]
 
-Each row is the median time of the value and of its gradient in the probe's weights, compiled, over one batch of points
-through a 3 x 32 tanh probe with S = I. All roads are checked to agree before they are timed. folx is left out where
-it is not installed (`pip install -r benchmarks/requirements.txt`).
+Each row is the median time of the value and of its gradient in the probe's weights, compiled, over
+one batch of points through a 3 x 32 tanh probe with S = I. All roads are checked to agree before
+they are timed. folx is left out where it is not installed (`pip install -r
+benchmarks/requirements.txt`).
 """
 
 import argparse
@@ -35,7 +37,10 @@ def by_jvp(network: TanhNetwork, x, drift):
 
 def by_hessian(network: TanhNetwork, x, drift):
     """The whole Hessian, for its trace."""
-    f = lambda y: network(y)[0]  # noqa: E731
+
+    def f(y):
+        return network(y)[0]
+
     return drift @ jax.grad(f)(x) + 0.5 * jnp.trace(jax.hessian(f)(x))
 
 
@@ -62,33 +67,42 @@ def measure(n_dims: int, n_points: int) -> list[dict]:
     """One record a road."""
     keys = jax.random.split(jax.random.key(0), 3)
     network = xavier_network([n_dims, 32, 32, 32, 1], key=keys[0])
-    x, drift = jax.random.normal(keys[1], (n_points, n_dims)), jax.random.normal(keys[2], (n_points, n_dims))
+    x = jax.random.normal(keys[1], (n_points, n_dims))
+    drift = jax.random.normal(keys[2], (n_points, n_dims))
     roads = {"push": by_push, "folx": by_folx, "jvp of jvp": by_jvp, "hessian": by_hessian}
     if find_spec("folx") is None:
         del roads["folx"]
-    reference, records = None, []
+    reference = None
+    records = []
     for name, road in roads.items():
         values = jax.jit(jax.vmap(road, (None, 0, 0)))
-        slope = jax.jit(jax.grad(lambda n, x, g, road=road: jax.vmap(road, (None, 0, 0))(n, x, g).mean()))
+        slope = jax.jit(
+            jax.grad(lambda n, x, g, road=road: jax.vmap(road, (None, 0, 0))(n, x, g).mean())
+        )
         reference = values(network, x, drift) if reference is None else reference
         np.testing.assert_allclose(values(network, x, drift), reference, rtol=1e-3, atol=1e-4)
-        times = {
-            "value_ms": 1e3 * median_seconds(values, network, x, drift),
-            "gradient_ms": 1e3 * median_seconds(slope, network, x, drift),
-        }
+        value_ms = 1e3 * median_seconds(values, network, x, drift)
+        gradient_ms = 1e3 * median_seconds(slope, network, x, drift)
         records.append(
-            {"road": name, "dim": n_dims, "points": n_points, "device": jax.devices()[0].device_kind, **times}
+            {
+                "road": name,
+                "dim": n_dims,
+                "points": n_points,
+                "device": jax.devices()[0].device_kind,
+                "value_ms": value_ms,
+                "gradient_ms": gradient_ms,
+            }
         )
-        print(
-            f"D={n_dims:<3} {name:<11} value {times['value_ms']:8.2f} ms   gradient {times['gradient_ms']:8.2f} ms",
-            flush=True,
-        )
+        times = f"value {value_ms:8.2f} ms   gradient {gradient_ms:8.2f} ms"
+        print(f"D={n_dims:<3} {name:<11} {times}", flush=True)
     return records
 
 
 def main() -> None:
     """Measure at D = 2, 10 and 30."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--points", type=int, default=2048)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()

@@ -1,11 +1,14 @@
-"""Time and peak memory of the moments solver against points, dimensions, features, steps and snapshots.
+"""Time and peak memory of the moments solver against points, dimensions, features, steps and
+snapshots.
 
-    python -m benchmarks.moments --json moments.json [--vary n d features steps snapshots system] [--profile]
+    python -m benchmarks.moments --json moments.json [--profile] \\
+        [--vary n d features steps snapshots system]
 
-Every row is a process of its own on Syn-1 (D = 2 unless varied), whose drift is soon found; `system` is Syn-2 and
-Syn-3 at their own times, whose drifts must grow. A row fits twice, the first time with compilation, and reports
-seconds of both, Gauss-Newton steps and the peak of its resident memory. `--profile` prints where the time of one warm
-fit goes. Compare rows of one run on a quiet machine.
+Every row is a process of its own on Syn-1 (D = 2 unless varied), whose drift is soon found;
+`system` is Syn-2 and Syn-3 at their own times, whose terms must be selected. A row fits twice, the
+first time with compilation, and reports seconds of both, Gauss-Newton steps and the peak of its
+resident memory. `--profile` prints where the time of one warm fit goes. Compare rows of one run on
+a quiet machine.
 """
 
 import argparse
@@ -20,7 +23,14 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-BASE: dict[str, Any] = {"system": "syn1", "n": 1200, "d": 2, "features": None, "steps": 200, "snapshots": 3}
+BASE: dict[str, Any] = {
+    "system": "syn1",
+    "n": 1200,
+    "d": 2,
+    "features": None,
+    "steps": 200,
+    "snapshots": 3,
+}
 VARIED: dict[str, list[Any]] = {
     "n": [300, 1200, 4800],
     "d": [2, 6, 10],
@@ -37,17 +47,20 @@ def measure(row: dict[str, Any], profile: bool) -> dict[str, Any]:
     import numpy as np
     from experiments.table1.methods import sigma_of
 
-    from itofit import FitWarning, FokkerPlanckProcess, known_system
+    from itofit import FitWarning, FokkerPlanckProcess, Moments, known_system
 
     warnings.simplefilter("ignore", FitWarning)
     system = known_system(row["system"], row["d"])
-    times, dt = system.train_times, system.dt
+    times = system.train_times
+    dt = system.dt
     if row["system"] == "syn1":
-        times, dt = [0.0, *np.geomspace(0.2, 2.0, row["snapshots"] - 1)], 2.0 / row["steps"]
+        times = [0.0, *np.geomspace(0.2, 2.0, row["snapshots"] - 1)]
+        dt = 2.0 / row["steps"]
     training = system.observe(row["n"], times, key=jax.random.key(0))
-    options = {} if row["features"] is None else {"n_pair": row["features"]}
-    seconds, profiler = [], cProfile.Profile()
-    model = FokkerPlanckProcess(sigma_of(system), dt=dt, solver="moments", random_state=0, options=options)
+    solver = Moments(n_pair=row["features"])
+    model = FokkerPlanckProcess(sigma_of(system), dt=dt, solver=solver, random_state=0)
+    seconds = []
+    profiler = cProfile.Profile()
     for i in range(2):
         began = time.perf_counter()
         if i == 1 and profile:
@@ -70,13 +83,19 @@ def measure(row: dict[str, Any], profile: bool) -> dict[str, Any]:
 
 def rows(vary: list[str]) -> list[dict[str, Any]]:
     """The base configuration with one thing changed at a time."""
-    changes = [(name, v if isinstance(v, dict) else {name: v}) for name in vary for v in VARIED[name]]
-    return [{**BASE, **change, "varied": name} for name, change in changes]
+    varied = []
+    for name in vary:
+        for value in VARIED[name]:
+            change = value if isinstance(value, dict) else {name: value}
+            varied.append({**BASE, **change, "varied": name})
+    return varied
 
 
 def main() -> None:
     """Measure every row in a process of its own and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--vary", nargs="+", choices=list(VARIED), default=list(VARIED))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--profile", action="store_true")
@@ -87,16 +106,18 @@ def main() -> None:
         return
     records = []
     for row in rows(args.vary):
+        name = row["varied"]
         words = [sys.executable, "-m", "benchmarks.moments", "--row", json.dumps(row)]
-        done = subprocess.run(words + (["--profile"] if args.profile else []), stdout=subprocess.PIPE, text=True)
+        words += ["--profile"] if args.profile else []
+        done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
         if done.returncode:
-            print(f"{row['varied']}={row[row['varied']]}: failed with {done.returncode}", flush=True)
+            print(f"{name}={row[name]}: failed with {done.returncode}", flush=True)
             continue
         record = json.loads(done.stdout.splitlines()[-1])
         records.append(record)
-        times = f"cold {record['cold_s']:6.1f} s  warm {record['warm_s']:6.1f} s  {record['n_iter']} steps"
-        label = f"{row['varied']:>9} {row[row['varied']]!s:>5}  D = {row['d']:>2}"
-        print(f"{label}  {times}  peak {record['peak_gb']:.2f} GB  {record['outcome']}", flush=True)
+        times = f"cold {record['cold_s']:6.1f} s  warm {record['warm_s']:6.1f} s"
+        ending = f"{record['n_iter']} steps  peak {record['peak_gb']:.2f} GB  {record['outcome']}"
+        print(f"{name:>9} {row[name]!s:>5}  D = {row['d']:>2}  {times}  {ending}", flush=True)
         if args.json:
             args.json.write_text(json.dumps(records, indent=1))
 

@@ -1,3 +1,5 @@
+"""Files of named arrays: there and back, whole or not at all, and never code."""
+
 import gc
 
 import numpy as np
@@ -13,11 +15,11 @@ compressed = pytest.mark.parametrize("compressed", [False, True])
 def test_arrays_there_and_back(tmp_path, compressed):
     arrays = {"a": np.arange(3), "b.c['d']": np.eye(2), "text": np.asarray("words")}
     write_arrays(tmp_path / "a.npz", arrays, compressed=compressed)
-    found = read_arrays(tmp_path / "a.npz", hint="-")
-    assert found.keys() == arrays.keys()
+    back = read_arrays(tmp_path / "a.npz", hint="-")
+    assert back.keys() == arrays.keys()
     for name, array in arrays.items():
-        assert found[name].dtype == array.dtype
-        np.testing.assert_array_equal(found[name], array)
+        assert back[name].dtype == array.dtype
+        np.testing.assert_array_equal(back[name], array)
     assert [p.name for p in tmp_path.iterdir()] == ["a.npz"]
 
 
@@ -58,7 +60,11 @@ def test_truncated_files_are_refused(refused, tmp_path, compressed, keep):
 @compressed
 def test_a_damaged_byte_is_refused_or_read_over(tmp_path, compressed):
     path = tmp_path / "a.npz"
-    write_arrays(path, {"a": np.random.default_rng(0).normal(size=20), "b": np.asarray("x")}, compressed=compressed)
+    write_arrays(
+        path,
+        {"a": np.random.default_rng(0).normal(size=20), "b": np.asarray("x")},
+        compressed=compressed,
+    )
     whole = path.read_bytes()
     for place in range(0, len(whole), 3):
         damaged = bytearray(whole)

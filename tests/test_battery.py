@@ -1,7 +1,7 @@
 """One battery of laws for every method that shows the estimator face.
 
-The data are what users have: unequal counts, irregular times, weights. Fits are tiny; what they learn is tested with
-each method.
+The data are what users have: unequal counts, irregular times, weights. Fits are tiny; what they
+learn is tested with each method.
 """
 
 import warnings
@@ -13,31 +13,43 @@ from sklearn.exceptions import NotFittedError
 from typer.testing import CliRunner
 
 from itofit import (
+    Adversarial,
     Collocation,
     FitWarning,
     FokkerPlanckProcess,
     Legend,
     Midpoint,
+    Moments,
     Outcome,
     Persistence,
     PotentialRNN,
     Snapshots,
+    load,
 )
-from itofit.cli.main import METHODS, app, load_run
+from itofit.cli.main import app
 from itofit.metrics import W1
-from itofit.metrics.trivial import midpoint_at
+from itofit.run_folder import METHODS
+from itofit.transport.displacement import midpoint_at
 
 pytestmark = pytest.mark.filterwarnings("ignore::itofit.errors.FitWarning")
 
-COUNTS, TIMES = (40, 31, 53), [0.0, 0.3, 1.0]
-GAME = {"n_iter": 4, "batch_size": 16, "dt": 0.1}
+COUNTS = (40, 31, 53)
+TIMES = [0.0, 0.3, 1.0]
+MOMENTS = Moments(n_iter=6)
+ADVERSARIAL = Adversarial(n_iter=4, batch_size=16, drift_form="skip", eval_every=4)
 MAKE = {
-    "moments": lambda seed: FokkerPlanckProcess(solver="moments", n_iter=6, dt=0.1, random_state=seed),
-    "adversarial": lambda seed: FokkerPlanckProcess(
-        solver="adversarial", options={"drift_form": "skip", "eval_every": 4}, **GAME, random_state=seed
+    "moments": lambda seed: FokkerPlanckProcess(dt=0.1, solver=MOMENTS, random_state=seed),
+    "adversarial": lambda seed: FokkerPlanckProcess(dt=0.1, solver=ADVERSARIAL, random_state=seed),
+    "potential-rnn": lambda seed: PotentialRNN(
+        n_ramps=8,
+        n_pretrain=3,
+        n_short=2,
+        n_iter=4,
+        batch_size=16,
+        dt=0.1,
+        random_state=seed,
     ),
-    "potential-rnn": lambda seed: PotentialRNN(n_ramps=8, n_pretrain=3, n_short=2, **GAME, random_state=seed),
-    "legend": lambda seed: Legend(**GAME, random_state=seed),
+    "legend": lambda seed: Legend(n_iter=4, batch_size=16, dt=0.1, random_state=seed),
     "collocation": lambda seed: Collocation(0.5, degree=1, dt=0.1, random_state=seed),
     "persistence": lambda seed: Persistence(random_state=seed),
     "midpoint": lambda seed: Midpoint(random_state=seed),
@@ -46,7 +58,10 @@ MAKE = {
 
 def observed(weighted=True):
     rng = np.random.default_rng(0)
-    clouds = [rng.normal(size=(n, 2)) * (1.0 - 0.3 * t) + [t, -t] for n, t in zip(COUNTS, TIMES, strict=True)]
+    clouds = [
+        rng.normal(size=(n, 2)) * (1.0 - 0.3 * t) + [t, -t]
+        for n, t in zip(COUNTS, TIMES, strict=True)
+    ]
     weights = [rng.uniform(0.5, 1.0, size=n) for n in COUNTS] if weighted else None
     return Snapshots.from_arrays(clouds, TIMES, weights, ["a", "b"])
 
@@ -57,9 +72,9 @@ def fitted(request):
         return request.param, MAKE[request.param](3).fit(observed())
 
 
-def assert_same(found, wanted, **how):
-    for a, b in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(a.points, b.points, **how)
+def assert_same(snapshots, expected, rtol, atol):
+    for a, b in zip(snapshots, expected, strict=True):
+        np.testing.assert_allclose(a.points, b.points, rtol=rtol, atol=atol)
         np.testing.assert_allclose(a.weights, b.weights)
 
 
@@ -79,45 +94,62 @@ def test_between_snapshots_a_forecast_is_held_to_both(fitted):
     name, model = fitted
     if name == "persistence":
         pytest.skip("nothing moves")
-    found, (_, after, _) = model.forecast([0.3 - 1e-9], start="between"), observed()
-    # what the process misses at the snapshot after is taken off; what is left is noise over 1e-9 of time, about 3e-5
-    assert W1(found.clouds[0], after.points, found.weights[0], after.weights) < 1e-3
-    assert len(model.forecast([0.2], n_samples=25, start="between").clouds[0]) == 25
-    later = [model.forecast([1.5], start=start).clouds[0] for start in ("previous", "between") if name != "midpoint"]
+    bridge = model.forecast([0.3 - 1e-9], start="bridge")
+    (_, after, _) = observed()
+    # what the process misses at the snapshot after is taken off; what is left is noise over 1e-9 of
+    # time, about 3e-5
+    assert W1(bridge.clouds[0], after.points, bridge.weights[0], after.weights) < 1e-3
+    assert len(model.forecast([0.2], n_samples=25, start="bridge").clouds[0]) == 25
+    later = [
+        model.forecast([1.5], start=start).clouds[0]
+        for start in ("previous", "bridge")
+        if name != "midpoint"
+    ]
     assert all(np.array_equal(cloud, later[0]) for cloud in later)
 
 
-def test_a_hedged_forecast_is_half_on_straight_lines(fitted):
-    """And half of it is the one held to both snapshots; beyond the last there is nothing to hedge with."""
+def test_a_bridge_ot_forecast_is_half_on_straight_lines(fitted):
+    """And half of it is the bridge; beyond the last snapshot there is nothing to be held to."""
     name, model = fitted
     if name in ("persistence", "midpoint"):
         pytest.skip("they know one way to go")
-    hedged, held = (model.forecast([0.2], start=start) for start in ("hedged", "between"))
+    mixed, bridge = (model.forecast([0.2], start=start) for start in ("bridge_ot", "bridge"))
     lines = midpoint_at(model.snapshots_, 0.2)
-    both = np.concatenate([held.clouds[0], lines.points])
-    weights = np.concatenate([held.weights[0], lines.weights]) / 2.0
-    assert W1(hedged.clouds[0], both, hedged.weights[0], weights) < 1e-6
-    assert W1(hedged.clouds[0], held.clouds[0], hedged.weights[0], held.weights[0]) > 1e-3
-    later = [model.forecast([1.5], start=start).clouds[0] for start in ("previous", "hedged")]
+    both = np.concatenate([bridge.clouds[0], lines.points])
+    weights = np.concatenate([bridge.weights[0], lines.weights]) / 2.0
+    assert W1(mixed.clouds[0], both, mixed.weights[0], weights) < 1e-6
+    assert W1(mixed.clouds[0], bridge.clouds[0], mixed.weights[0], bridge.weights[0]) > 1e-3
+    later = [model.forecast([1.5], start=start).clouds[0] for start in ("previous", "bridge_ot")]
     np.testing.assert_array_equal(*later)
-    assert len(model.forecast([0.2], n_samples=25, start="hedged").clouds[0]) == 25
+    assert len(model.forecast([0.2], n_samples=25, start="bridge_ot").clouds[0]) == 25
 
 
 def test_a_forecast_is_snapshots_at_the_times_asked(fitted):
     _, model = fitted
-    found = model.forecast([0.7, 0.2])
-    assert found.times.tolist() == [0.2, 0.7]
-    assert found.names == ("a", "b")
-    assert all(np.all(np.isfinite(cloud)) for cloud in found.clouds)
+    forecast = model.forecast([0.7, 0.2])
+    assert forecast.times.tolist() == [0.2, 0.7]
+    assert forecast.names == ("a", "b")
+    assert all(np.all(np.isfinite(cloud)) for cloud in forecast.clouds)
     assert model.predict(0.7, n_samples=17).shape == (17, 2)
     assert model.forecast([0.7], start="previous").times.tolist() == [0.7]
+
+
+def test_a_forecast_carries_the_weights(fitted):
+    """And a prediction resamples them, so that its rows count equally."""
+    _, model = fitted
+    forecast = model.forecast([0.7])
+    assert forecast.effective_counts[0] < forecast.counts[0]
+    assert model.predict(0.7).shape == (COUNTS[0], 2)
 
 
 def test_the_first_snapshot_is_forecast_as_it_was(fitted):
     """Row by row, whatever order they came in."""
     _, model = fitted
-    found, seen = model.forecast([0.0]).clouds[0], model.snapshots_.clouds[0]
-    np.testing.assert_allclose(found[found[:, 0].argsort()], seen[seen[:, 0].argsort()], rtol=1e-6, atol=1e-6)
+    forecast = model.forecast([0.0]).clouds[0]
+    first = model.snapshots_.clouds[0]
+    np.testing.assert_allclose(
+        forecast[forecast[:, 0].argsort()], first[first[:, 0].argsort()], rtol=1e-6, atol=1e-6
+    )
 
 
 def test_the_same_seed_gives_the_same_model(fitted):
@@ -150,17 +182,17 @@ def test_a_scorecard_says_what_must_be_said(fitted):
 def test_a_saved_model_forecasts_the_same(fitted, tmp_path):
     name, model = fitted
     model.save(tmp_path / "run")
-    loaded = load_run(tmp_path / "run")
+    loaded = load(tmp_path / "run")
     assert type(loaded) is type(model)
     assert loaded.outcome_ is model.outcome_
     assert loaded.get_params() == model.get_params()
     assert_same(loaded.forecast([0.2, 0.7]), model.forecast([0.2, 0.7]), rtol=1e-5, atol=1e-6)
     if isinstance(model, FokkerPlanckProcess):  # which `tests/test_cli.py` asks
         return
-    said = CliRunner().invoke(app, ["info", str(tmp_path / "run")]).output
-    assert said.startswith(f"{name} on Snapshots(3 times")
-    assert ("re-implementation from the published description" in said) == (name == "legend")
-    assert model.outcome_.value in said
+    printed = CliRunner().invoke(app, ["info", str(tmp_path / "run")]).output
+    assert printed.startswith(f"{name} on Snapshots(3 times")
+    assert ("re-implementation from the published description" in printed) == (name == "legend")
+    assert model.outcome_.value in printed
 
 
 def test_it_is_scored_beside_a_floor(fitted):
@@ -204,7 +236,9 @@ def test_bad_input_is_refused_with_the_same_words(fitted, refused):
 
 def test_a_coordinate_that_does_not_vary_is_refused(fitted, refused):
     name, _ = fitted
-    flat = observed().with_clouds([np.column_stack([x[:, 0], np.full(len(x), 2.0)]) for x in observed().clouds])
+    flat = observed().with_clouds(
+        [np.column_stack([x[:, 0], np.full(len(x), 2.0)]) for x in observed().clouds]
+    )
     if name in ("persistence", "midpoint"):
         assert MAKE[name](0).fit(flat).outcome_.is_good  # nothing is divided by an sd
         return

@@ -13,9 +13,12 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import KFold, cross_val_score
 
 from itofit import Midpoint, Persistence
-from itofit.face import Face, device_named, read_run, seed_of
+from itofit.devices import device_named
+from itofit.face import Face
 from itofit.forecast import start_before
 from itofit.metrics import W1, coordinate_W1
+from itofit.problem import Streams
+from itofit.run_folder import read_run
 from itofit.simulate.systems import KnownSystem
 from itofit.snapshots.clouds import Snapshots
 
@@ -43,9 +46,9 @@ def weighted():
     return Snapshots.from_arrays(clouds, TIMES, [rng.uniform(size=n) for n in counts], ["a", "b"])
 
 
-def assert_same(found, wanted):
-    assert found.names == wanted.names
-    for a, b in zip(found, wanted, strict=True):
+def assert_same(snapshots, expected):
+    assert snapshots.names == expected.names
+    for a, b in zip(snapshots, expected, strict=True):
         assert a.time == b.time
         np.testing.assert_array_equal(a.points, b.points)
         np.testing.assert_array_equal(a.weights, b.weights)
@@ -58,9 +61,9 @@ def assert_same(found, wanted):
 def test_points_with_times_are_the_same_as_snapshots(method):
     X, t = rows()
     order = np.random.default_rng(2).permutation(len(t))
-    wanted = method().fit(Snapshots.from_rows(X, t)).forecast([0.5, 2.5])
-    assert_same(method().fit(X, t).forecast([0.5, 2.5]), wanted)
-    assert_same(method().fit(X[order], t[order]).forecast([0.5, 2.5]), wanted)
+    expected = method().fit(Snapshots.from_rows(X, t)).forecast([0.5, 2.5])
+    assert_same(method().fit(X, t).forecast([0.5, 2.5]), expected)
+    assert_same(method().fit(X[order], t[order]).forecast([0.5, 2.5]), expected)
 
 
 def test_a_data_frame_gives_the_names():
@@ -109,8 +112,12 @@ def test_scikit_learn_can_cross_validate(method):
 def test_score_is_larger_for_the_better_method():
     X, t = rows(200)
     keep = t != 1.0
-    # The law moves on a straight line, so at t = 1 the midpoint is right and persistence is off by 1.
-    good, bad = (method().fit(X[keep], t[keep]).score(X[~keep], t[~keep]) for method in (Midpoint, Persistence))
+    # The law moves on a straight line, so at t = 1 the midpoint is right and persistence is off by
+    # 1.
+    good, bad = (
+        method().fit(X[keep], t[keep]).score(X[~keep], t[~keep])
+        for method in (Midpoint, Persistence)
+    )
     assert bad < good < 0.0
 
 
@@ -133,7 +140,7 @@ def test_nothing_works_before_fit(method, use, snapshots, tmp_path):
 
 @pytest.mark.parametrize("random_state", [0, 7, np.int64(7)])
 def test_a_seed_is_kept(snapshots, random_state):
-    assert seed_of(random_state) == int(random_state)
+    assert Streams.of(random_state).seed == int(random_state)
     assert Persistence(random_state=random_state).fit(snapshots).seed_ == int(random_state)
 
 
@@ -160,10 +167,10 @@ def test_devices(refused):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_forecast_is_snapshots_with_the_names(method, snapshots):
-    found = method().fit(snapshots).forecast([2.0, 0.5])
-    assert isinstance(found, Snapshots)
-    assert found.names == ("a", "b")
-    assert found.times.tolist() == [0.5, 2.0]
+    forecast = method().fit(snapshots).forecast([2.0, 0.5])
+    assert isinstance(forecast, Snapshots)
+    assert forecast.names == ("a", "b")
+    assert forecast.times.tolist() == [0.5, 2.0]
 
 
 @pytest.mark.parametrize("times", [[0.5, 2], (0.5, 2.0), np.array([0.5, 2.0])])
@@ -176,7 +183,9 @@ def test_predict_is_the_array_of_the_forecast(method, snapshots):
     model = method().fit(snapshots)
     np.testing.assert_array_equal(model.predict(0.5), model.forecast([0.5]).clouds[0])
     assert model.predict(0.5, n_samples=17).shape == (17, 2)
-    np.testing.assert_array_equal(model.predict(0.5, n_samples=17), model.predict(0.5, n_samples=17))
+    np.testing.assert_array_equal(
+        model.predict(0.5, n_samples=17), model.predict(0.5, n_samples=17)
+    )
 
 
 def test_persistence_forecasts_the_last_snapshot(snapshots):
@@ -216,26 +225,30 @@ def test_too_few_samples_are_refused(refused, snapshots, n_samples):
 
 
 def test_predicted_rows_count_equally_where_snapshots_are_weighted(weighted):
-    x, w = weighted.clouds[0], weighted.weights[0]
+    x = weighted.clouds[0]
+    w = weighted.weights[0]
     predicted = Persistence().fit(weighted).predict(0.5)
-    # Systematic resampling: every row is drawn n w times up to one, so a mean errs by at most sum |x| / n.
+    # Systematic resampling: every row is drawn n w times up to one, so a mean errs by at most sum
+    # |x| / n.
     assert np.all(np.abs(predicted.mean(axis=0) - w @ x) <= np.abs(x).sum(axis=0) / len(predicted))
     _, counts = np.unique(predicted, axis=0, return_counts=True)
     assert counts.max() > 1
 
 
 def test_predicted_rows_count_equally_where_snapshots_differ_in_size():
-    # Half at 0, half at 1, against thirds at 0, 1 and 10: the plan moves 1/3 to 0, 1/6 to 0.5, 1/6 to 1 and 1/3 to
-    # 5.5, and splits masses, so that its own points do not count equally.
+    # Half at 0, half at 1, against thirds at 0, 1 and 10: the plan moves 1/3 to 0, 1/6 to 0.5, 1/6
+    # to 1 and 1/3 to 5.5, and splits masses, so that its own points do not count equally.
     rng = np.random.default_rng(10)
     early = np.repeat([[0.0], [1.0]], 150, axis=0) + 1e-3 * rng.normal(size=(300, 1))
     late = np.repeat([[0.0], [1.0], [10.0]], 150, axis=0) + 1e-3 * rng.normal(size=(450, 1))
     model = Midpoint().fit(Snapshots.from_arrays([early, late], [0.0, 1.0]))
-    forecast, predicted = model.forecast([0.5]), model.predict(0.5)
+    forecast = model.forecast([0.5])
+    predicted = model.predict(0.5)
     outer = np.abs(forecast.clouds[0] - 0.75)[:, 0] > 0.5
     assert forecast.weights[0] @ outer == pytest.approx(2.0 / 3.0, rel=1e-9)
     assert predicted.shape == (300, 1)  # one point per start point
-    # A share of 2/3 among 300 draws has a standard error of at most sqrt(2/9 / 300) = 0.027; four of them.
+    # A fraction of 2/3 among 300 draws has a standard error of at most sqrt(2/9 / 300) = 0.027;
+    # four of them.
     assert np.mean(np.abs(predicted - 0.75) > 0.5) == pytest.approx(2.0 / 3.0, abs=4.0 * 0.027)
 
 
@@ -251,22 +264,30 @@ class Truth(Face):
         self.system = system
         self.random_state = random_state
 
-    def _learn(self, snapshots, **how):
+    def _learn(self, snapshots, watch):
         pass
 
     def _carry(self, times, n_samples, start, first):
         assert n_samples is None
-        clouds, weights = [], []
+        clouds = []
+        weights = []
         for i, time in enumerate(times):
             begin = start_before(self.snapshots_, float(time), start)
-            x, w = begin.points, begin.weights
+            x = begin.points
+            w = begin.weights
             if first is not None and begin.time == first.time:
-                x, w = first.points, first.weights
+                x = first.points
+                w = first.weights
             key = jax.random.fold_in(jax.random.key(self.random_state), i)
-            (grown,) = self.system.push(jnp.asarray(x, dtype=float), [float(time) - begin.time], key)
+            (grown,) = self.system.push(
+                jnp.asarray(x, dtype=float), [float(time) - begin.time], key
+            )
             clouds.append(np.asarray(grown))
             weights.append(w)
         return Snapshots.from_arrays(clouds, times, weights, self.snapshots_.names)
+
+    def _notes(self):
+        return ()
 
     def _values(self):
         return {}
@@ -279,39 +300,52 @@ class Truth(Face):
 
 
 def excess(model, held_out, system, time, start="initial"):
-    card = model.scorecard(held_out, truth=system, start=start, metrics={"coordinate_W1": coordinate_W1})
+    card = model.scorecard(
+        held_out, truth=system, start=start, metrics={"coordinate_W1": coordinate_W1}
+    )
     return card.at(time)["coordinate_W1"].excess
 
 
 def assert_no_excess(values):
-    # The model is one more draw of the truth, so its mean excess is 0. Floors of one call share 20 draws, whose mean
-    # errs by a further sd / sqrt(20); three standard errors of the repeats leave room for it.
+    # The model is one more draw of the truth, so its mean excess is 0. Floors of one call share 20
+    # draws, whose mean errs by a further sd / sqrt(20); three standard errors of the repeats leave
+    # room for it.
     assert abs(np.mean(values)) < 3.0 * np.std(values, ddof=1) / np.sqrt(len(values))
 
 
 def test_the_truth_has_no_excess_where_time_begins_later(syn1):
-    found = []
+    excesses = []
     for repeat in range(15):  # reading A: the first snapshot is not at 0
         keys = jax.random.split(jax.random.key(3000 + repeat))
         train = syn1.observe(200, [0.2, 2.0], key=keys[0])
         held_out = syn1.observe(200, [0.2, 0.5], key=keys[1])
-        found.append(excess(Truth(syn1, random_state=100 + repeat).fit(train), held_out, syn1, 0.5))
-    assert_no_excess(found)
+        excesses.append(
+            excess(Truth(syn1, random_state=100 + repeat).fit(train), held_out, syn1, 0.5)
+        )
+    assert_no_excess(excesses)
 
 
 def test_the_truth_has_no_excess_where_the_start_is_weighted(syn1):
-    found, rng = [], np.random.default_rng(4)
+    excesses = []
+    rng = np.random.default_rng(4)
     for repeat in range(15):
         x = 2.0 * rng.normal(size=(200, 2))
-        w = np.exp(-0.5 * np.sum(x**2, axis=1) * (1.0 - 0.25))  # from N(0, 4 I) to the initial law N(0, I)
-        later = syn1.observe(200, [0.1, 0.2], key=jax.random.key(4000 + repeat), shared_particles=False)
+        w = np.exp(
+            -0.5 * np.sum(x**2, axis=1) * (1.0 - 0.25)
+        )  # from N(0, 4 I) to the initial law N(0, I)
+        later = syn1.observe(
+            200, [0.1, 0.2], key=jax.random.key(4000 + repeat), shared_particles=False
+        )
         train = Snapshots.from_arrays([x, later.clouds[1]], [0.0, 0.2], [w, np.ones(200)])
-        found.append(excess(Truth(syn1, random_state=200 + repeat).fit(train), later.select([0]), syn1, 0.1))
-    assert_no_excess(found)
+        excesses.append(
+            excess(Truth(syn1, random_state=200 + repeat).fit(train), later.select([0]), syn1, 0.1)
+        )
+    assert_no_excess(excesses)
 
 
 def test_the_truth_has_no_excess_where_held_out_start_rows_are_weighted(syn1):
-    found, rng = [], np.random.default_rng(5)
+    scores = []
+    rng = np.random.default_rng(5)
     for repeat in range(15):
         x = 2.0 * rng.normal(size=(200, 2))
         w = np.exp(-0.5 * np.sum(x**2, axis=1) * (1.0 - 0.25))
@@ -320,22 +354,23 @@ def test_the_truth_has_no_excess_where_held_out_start_rows_are_weighted(syn1):
         train = syn1.observe(200, [0.0, 0.2], key=jax.random.key(6000 + repeat))
         model = Truth(syn1, random_state=300 + repeat).fit(train)
         card = model.scorecard(held_out, truth=syn1, metrics={"coordinate_W1": coordinate_W1})
-        found.append(card.at(0.1)["coordinate_W1"])
-    assert_no_excess([s.excess for s in found])
-    # The weighted rows follow N(0, I), the bare ones N(0, 4 I): only the first grow into the held-out law. W1 of two
-    # centred normals is |difference of sds| sqrt(2/pi); at t = 0.1 the sds differ by 0.59 and 0.85 (Syn-1 moments).
-    assert np.mean([s.value for s in found]) < 0.5 * (0.59 + 0.85) / 2.0 * np.sqrt(2.0 / np.pi)
+        scores.append(card.at(0.1)["coordinate_W1"])
+    assert_no_excess([s.excess for s in scores])
+    # The weighted rows follow N(0, I), the bare ones N(0, 4 I): only the first grow into the
+    # held-out law. W1 of two centred normals is |difference of sds| sqrt(2/pi); at t = 0.1 the sds
+    # differ by 0.59 and 0.85 (Syn-1 moments).
+    assert np.mean([s.value for s in scores]) < 0.5 * (0.59 + 0.85) / 2.0 * np.sqrt(2.0 / np.pi)
 
 
 def test_the_truth_has_no_excess_where_it_starts_from_the_previous_snapshot(syn1):
-    found = []
+    excesses = []
     for repeat in range(15):
         keys = jax.random.split(jax.random.key(7000 + repeat))
         train = syn1.observe(200, [0.0, 0.1], key=keys[0])
         held_out = syn1.observe(200, [0.0, 0.2], key=keys[1])
         model = Truth(syn1, random_state=400 + repeat).fit(train)
-        found.append(excess(model, held_out, syn1, 0.2, start="previous"))
-    assert_no_excess(found)
+        excesses.append(excess(model, held_out, syn1, 0.2, start="previous"))
+    assert_no_excess(excesses)
 
 
 def test_a_held_out_first_time_gives_the_start_and_is_not_scored(syn1, getkey):
@@ -397,7 +432,9 @@ def test_a_fresh_seed_survives_saving(snapshots, tmp_path):
     model.save(tmp_path / "run")
     loaded = Persistence.load(str(tmp_path / "run"))
     assert loaded.random_state is None
-    np.testing.assert_array_equal(loaded.predict(1.0, n_samples=20), model.predict(1.0, n_samples=20))
+    np.testing.assert_array_equal(
+        loaded.predict(1.0, n_samples=20), model.predict(1.0, n_samples=20)
+    )
 
 
 def test_save_refuses_to_overwrite(refused, snapshots, tmp_path):
@@ -461,7 +498,7 @@ def test_load_refuses_the_run_of_another_method(refused, run):
 
 def test_load_refuses_another_format(refused, run):
     changed(run, format=99)
-    with refused("run format 2", "format 99"):
+    with refused("run format 3", "format 99"):
         Persistence.load(run)
 
 
@@ -481,8 +518,12 @@ def test_load_refuses_folders_without_a_model(refused, tmp_path):
         {"X": np.zeros((3, 2))},
         {"about": np.asarray("not json")},
         {"about": np.asarray("[1, 2]")},
-        {"about": np.asarray('{"format": 2}')},
-        {"about": np.asarray('{"format": 2, "method": "persistence", "params": {}, "values": {"seed": 0}}')},
+        {"about": np.asarray('{"format": 3}')},
+        {
+            "about": np.asarray(
+                '{"format": 3, "method": "persistence", "params": {}, "values": {"seed": 0}}'
+            )
+        },
     ],
 )
 def test_load_refuses_a_foreign_model_file(refused, tmp_path, arrays):
@@ -508,12 +549,14 @@ def test_load_refuses_an_array_file_called_npz(refused, run):
 
 
 def test_load_never_unpickles(refused, run):
-    np.savez(run / "model.npz", about=np.array([{"format": 2}], dtype=object))
+    np.savez(run / "model.npz", about=np.array([{"format": 3}], dtype=object))
     with refused("model.npz"):
         Persistence.load(run)
 
 
 def test_a_run_tells_its_method_and_parameters(run):
-    about, arrays = read_run(run)
-    assert (about["method"], about["params"], about["format"]) == ("persistence", {"random_state": 0}, 2)
-    assert arrays["X"].shape == (180, 2)
+    description = read_run(run)
+    assert description.method == "persistence"
+    assert description.params == {"random_state": 0}
+    assert description.about["format"] == 3
+    assert description.arrays["X"].shape == (180, 2)

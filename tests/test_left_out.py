@@ -17,53 +17,63 @@ def cells(shift=0.0):
     t = np.repeat(DAYS, N)
     points = rng.normal(size=(len(t), 2)) + np.outer(t, [1.0, -1.0]) + shift * (t == 2.0)[:, None]
     adata = anndata.AnnData(points @ rng.normal(size=(2, 6)) + 0.1 * rng.normal(size=(len(t), 6)))
-    adata.obs_names, adata.var_names = [f"c{i}" for i in range(len(t))], [f"g{i}" for i in range(6)]
+    adata.obs_names = [f"c{i}" for i in range(len(t))]
+    adata.var_names = [f"g{i}" for i in range(6)]
     adata.obs["day"] = [f"D{day:g}" for day in t]
     adata.obsm["X_pca"] = points
     return adata
 
 
 def test_the_day_is_scored_beside_its_floor():
-    found = leave_out(cells(), day=2, model=Midpoint())
-    assert found.time == 2.0
-    assert found.kind == "interpolation"
-    assert found.model.snapshots_.times.tolist() == [0.0, 1.0, 4.0]
-    assert found.held_out.counts == (N,)
-    assert found.forecast.times.tolist() == [2.0]
+    left_out = leave_out(cells(), day=2, model=Midpoint())
+    assert left_out.time == 2.0
+    assert left_out.kind == "interpolation"
+    assert left_out.model.snapshots_.times.tolist() == [0.0, 1.0, 4.0]
+    assert left_out.held_out.counts == (N,)
+    assert left_out.forecast.times.tolist() == [2.0]
     # straight lines at constant speed are the truth here
-    assert found.scorecard.verdict(2.0) == "at the floor"
-    assert str(found).startswith("2 left out (interpolation)\n")
+    assert left_out.scorecard.verdict(2.0) == "at the floor"
+    assert str(left_out).startswith("2 left out (interpolation)\n")
 
 
-@pytest.mark.parametrize("how", [{}, {"n_pcs": 2}, {"genes": ["g0", "g3"]}], ids=["X_pca", "components", "genes"])
-def test_nothing_fitted_sees_the_day(how):
-    here, moved = (leave_out(cells(shift), day="D2", model=Persistence(), **how) for shift in (0.0, 5.0))
-    for a, b in zip(here.model.snapshots_.clouds, moved.model.snapshots_.clouds, strict=True):
+@pytest.mark.parametrize(
+    "selection", [{}, {"n_pcs": 2}, {"genes": ["g0", "g3"]}], ids=["X_pca", "components", "genes"]
+)
+def test_nothing_fitted_sees_the_day(selection):
+    here, shifted = (
+        leave_out(cells(shift), day="D2", model=Persistence(), **selection) for shift in (0.0, 5.0)
+    )
+    for a, b in zip(here.model.snapshots_.clouds, shifted.model.snapshots_.clouds, strict=True):
         np.testing.assert_array_equal(a, b)
-    assert not np.allclose(here.held_out.clouds[0].mean(axis=0), moved.held_out.clouds[0].mean(axis=0), atol=0.1)
+    assert not np.allclose(
+        here.held_out.clouds[0].mean(axis=0), shifted.held_out.clouds[0].mean(axis=0), atol=0.1
+    )
 
 
 @pytest.mark.filterwarnings("ignore::itofit.errors.FitWarning")
 def test_scaling_and_process_are_those_of_the_other_days():
     model = Collocation(1.0, degree=1, dt=0.25, random_state=0)
-    here, moved = (leave_out(cells(shift), day=2, model=model) for shift in (0.0, 5.0))
-    np.testing.assert_array_equal(here.model.scaling_.mean, moved.model.scaling_.mean)
-    np.testing.assert_array_equal(here.model.drift(np.zeros(2)), moved.model.drift(np.zeros(2)))
+    here, shifted = (leave_out(cells(shift), day=2, model=model) for shift in (0.0, 5.0))
+    np.testing.assert_array_equal(here.model.scaling_.mean, shifted.model.scaling_.mean)
+    np.testing.assert_array_equal(here.model.drift(np.zeros(2)), shifted.model.drift(np.zeros(2)))
     alone = clone(model).fit(here.model.snapshots_)
     np.testing.assert_array_equal(here.model.drift(np.zeros(2)), alone.drift(np.zeros(2)))
 
 
 def test_the_last_day_is_an_extrapolation():
-    found = leave_out(cells(), day="D4", model=Persistence())
-    assert found.kind == "extrapolation"
-    assert found.scorecard.verdict(4.0) == "worse than persistence" or not found.scorecard.at(4.0)["W1"].at_floor
+    left_out = leave_out(cells(), day="D4", model=Persistence())
+    assert left_out.kind == "extrapolation"
+    assert (
+        left_out.scorecard.verdict(4.0) == "worse than persistence"
+        or not left_out.scorecard.at(4.0)["W1"].at_floor
+    )
 
 
 def test_snapshots_will_do_as_well():
     rng = np.random.default_rng(0)
     snapshots = Snapshots.from_arrays([rng.normal(size=(30, 2)) + t for t in DAYS], DAYS)
-    found = leave_out(snapshots, 1.0, model=Midpoint())
-    assert found.model.snapshots_.times.tolist() == [0.0, 2.0, 4.0]
+    left_out = leave_out(snapshots, 1.0, model=Midpoint())
+    assert left_out.model.snapshots_.times.tolist() == [0.0, 2.0, 4.0]
 
 
 def test_a_model_given_is_left_as_it_was():

@@ -7,12 +7,27 @@ from pathlib import Path
 
 import pytest
 
+from itofit import Moments
+
 ROOT = Path(__file__).parent.parent
 
 
 def test_core_imports_without_the_optional_packages():
-    """Everything left of `plot` needs jax, equinox, optax, jaxtyping, numpy, scipy and scikit-learn alone."""
-    blocked = ["matplotlib", "typer", "rich", "ot", "pyarrow", "pandas", "anndata", "plotly", "beartype", "diffrax"]
+    """Everything left of `plot` needs jax, equinox, optax, jaxtyping, numpy, scipy and scikit-learn
+    alone.
+    """
+    blocked = [
+        "matplotlib",
+        "typer",
+        "rich",
+        "ot",
+        "pyarrow",
+        "pandas",
+        "anndata",
+        "plotly",
+        "beartype",
+        "diffrax",
+    ]
     code = (
         "import sys\n"
         f"for name in {blocked}: sys.modules[name] = None\n"
@@ -25,7 +40,10 @@ def test_core_imports_without_the_optional_packages():
 
 def test_import_rule():
     done = subprocess.run(
-        [sys.executable, ROOT / "tools/check_imports.py"], capture_output=True, text=True, check=False
+        [sys.executable, ROOT / "tools/check_imports.py"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout
 
@@ -37,16 +55,24 @@ def test_version_is_said_once():
 
 
 def test_readme_quickstart_runs(tmp_path, monkeypatch):
-    """Every python block of the README, in order, as a reader would paste them; only the budget is cut."""
+    """Every python block of the README, in order, as a reader would paste them; only the budget is
+    cut.
+    """
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
     assert blocks
-    code = "\n".join(blocks).replace("random_state=0", "random_state=0, n_iter=5")
-    exec(compile(code, "README.md", "exec"), {})
+    code = "\n".join(blocks)
+    assert "random_state=0" in code
+    code = code.replace("random_state=0", "random_state=0, solver=Moments(n_iter=10)")
+    exec(compile(code, "README.md", "exec"), {"Moments": Moments})
     assert (tmp_path / "run" / "model.npz").exists()
 
 
-PAGES = ["README.md", "CHANGELOG.md", *(str(page.relative_to(ROOT)) for page in sorted(ROOT.glob("docs/**/*.md")))]
+PAGES = [
+    "README.md",
+    "CHANGELOG.md",
+    *(str(page.relative_to(ROOT)) for page in sorted(ROOT.glob("docs/**/*.md"))),
+]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -29,8 +29,9 @@ def run(page, change=lambda code: code):
 
 def test_every_block_runs_and_the_picture_is_there(page, capsys):
     """Only the budget is cut."""
-    scope = run(page, lambda code: code.replace("random_state=0)", "random_state=0, n_iter=8)"))
-    assert scope["model"].n_iter == 8
+    shorter = "random_state=0, solver=itofit.Moments(n_iter=8))"
+    scope = run(page, lambda code: code.replace("random_state=0)", shorter))
+    assert scope["model"].solver.n_iter == 8
     assert capsys.readouterr().out.startswith("2 left out (interpolation)")
 
 

@@ -5,11 +5,15 @@ import sys
 from pathlib import Path
 
 ROOMS = [
-    "errors", "version", "whole_file", "arrays", "snapshots", "process", "simulate", "weak", "datasets", "solve",
-    "forecast", "metrics", "trust", "face", "process_face", "baselines", "estimator", "left_out", "plot", "cli",
+    "errors", "version", "whole_file", "arrays", "snapshots", "process", "simulate", "weak",
+    "datasets", "transport", "problem", "solution", "devices", "solve", "moments", "adversarial",
+    "forecast", "solvers", "metrics", "trust", "run_folder", "face", "process_face", "baselines",
+    "estimator", "left_out", "plot", "cli",
 ]  # fmt: skip
 # Left of `plot` nothing but these may be imported at the top of a file.
-CORE = {"jax", "equinox", "optax", "jaxtyping", "numpy", "scipy", "sklearn", "itofit"} | set(sys.stdlib_module_names)
+CORE = {"jax", "equinox", "optax", "jaxtyping", "numpy", "scipy", "sklearn", "itofit"} | set(
+    sys.stdlib_module_names
+)
 
 
 def room_of(path: Path, root: Path) -> str:
@@ -31,10 +35,17 @@ def faults(path: Path, root: Path) -> list[str]:
         for name in names:
             package, _, rest = name.partition(".")
             target = rest.split(".")[0]
-            if package == "itofit" and (target not in ROOMS or ROOMS.index(target) > ROOMS.index(room)):
+            if package == "itofit" and (
+                target not in ROOMS or ROOMS.index(target) > ROOMS.index(room)
+            ):
                 found.append(f"{path}:{node.lineno}: {room} must not import {name}")
-            elif package not in CORE and id(node) in top and ROOMS.index(room) < ROOMS.index("plot"):
-                found.append(f"{path}:{node.lineno}: {name} is not a core dependency; import it where it is used")
+            elif (
+                package not in CORE and id(node) in top and ROOMS.index(room) < ROOMS.index("plot")
+            ):
+                found.append(
+                    f"{path}:{node.lineno}: {name} is not a core dependency; import it where it is "
+                    "used"
+                )
     return found
 
 

@@ -10,7 +10,9 @@ from itofit import InputError, Snapshots
 
 @dataclass(frozen=True)
 class DataSet:
-    """A file of clouds: `times` in days, `dt` for every method, and what must be known when its numbers are read."""
+    """A file of clouds: `times` in days, `dt` for every method, and what must be known when its
+    numbers are read.
+    """
 
     file: str
     times: tuple[float, ...]
@@ -22,13 +24,17 @@ class DataSet:
         path = folder / self.file
         if not path.is_file():
             raise InputError(
-                expected=f"{self.file} in --data", found=f"no file at {path}", hint="the folder of data sets"
+                expected=f"{self.file} in --data",
+                found=f"no file at {path}",
+                hint="the folder of data sets",
             )
         with np.load(path) as arrays:
             if "X" in arrays:
                 codes = arrays["t"]
                 return Snapshots.from_rows(arrays["X"], np.asarray(self.times)[codes])
-            return Snapshots.from_arrays([arrays[f"t{i}"] for i in range(len(self.times))], self.times)
+            return Snapshots.from_arrays(
+                [arrays[f"t{i}"] for i in range(len(self.times))], self.times
+            )
 
 
 DATA = {

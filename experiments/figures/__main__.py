@@ -16,7 +16,7 @@ from experiments.figures.error_bound import error_bound
 from experiments.figures.forecasts import forecasts
 from experiments.figures.pictures import Picture, Settings, write
 from itofit import InputError
-from itofit.face import device_named
+from itofit.devices import device_named
 
 FIGURES: dict[str, Callable[[Settings], Picture]] = {
     "syn1": partial(forecasts, "syn1"),
@@ -60,7 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, help="the folder to write into")
     parser.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto")
     parser.add_argument("--seed", type=whole, default=0, help="of data and fits (default 0)")
-    parser.add_argument("--n-iter", type=positive, help="budget of every adversarial fit; default: the figure's own")
+    parser.add_argument(
+        "--n-iter", type=positive, help="budget of every adversarial fit; default: the figure's own"
+    )
     return parser
 
 

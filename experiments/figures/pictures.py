@@ -1,4 +1,4 @@
-"""What every figure shares: the settings of a run, and how a picture and its numbers are written."""
+"""What every figure shares: the settings of a run, and the files of a picture and its numbers."""
 
 import json
 from dataclasses import dataclass
@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from itofit.face import device_named
+from itofit.devices import device_named
 from itofit.plot import save_figure
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command says; `n_iter` is the budget of the adversarial fits, None for the figure's own."""
+    """What the command says; `n_iter` is the budget of the adversarial fits, None for the figure's
+    own.
+    """
 
     seed: int = 0
     device: str = "auto"
@@ -28,15 +30,25 @@ class Picture(NamedTuple):
     numbers: dict[str, Any]
 
 
-def grid(n_rows: int, n_columns: int, width: float, height: float, **how: Any) -> tuple[Figure, Any]:
+def grid(
+    n_rows: int,
+    n_columns: int,
+    width: float,
+    height: float,
+    *,
+    sharex: bool | str = False,
+    sharey: bool | str = False,
+) -> tuple[Figure, Any]:
     """A figure of panels of one size, and its axes as an array of rows and columns."""
     figure = Figure(figsize=(width * n_columns, height * n_rows), layout="constrained")
-    return figure, figure.subplots(n_rows, n_columns, squeeze=False, **how)
+    axes = figure.subplots(n_rows, n_columns, squeeze=False, sharex=sharex, sharey=sharey)
+    return figure, axes
 
 
 def write(picture: Picture, name: str, settings: Settings, out: Path) -> tuple[Path, Path]:
     """`name.png` and `name.json` in the folder `out`; returns where they are."""
-    png, record = out / f"{name}.png", out / f"{name}.json"
+    png = out / f"{name}.png"
+    record = out / f"{name}.json"
     about = {
         "figure": name,
         "seed": settings.seed,

@@ -12,7 +12,8 @@ from itofit.arrays import read_arrays
 FILE = "klein_counts.npz"
 DAYS = (0, 2, 4, 7)
 MARKERS = ("Krt8", "Krt18", "Tdh", "Tagln", "Mt1", "Dppa5a", "Mt2", "Gsn", "Lgals1", "Pou5f1")
-SUBSET, FULL = "subset-normalised", "full data"
+SUBSET = "subset-normalised"
+FULL = "full data"
 
 # A marker that fewer cells of a day show has no law there to speak of.
 _FEWEST_CELLS = 2
@@ -20,7 +21,9 @@ _FEWEST_CELLS = 2
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Counts (an array or a sparse matrix), the names of the genes, a day for each cell, and what to call the data."""
+    """Counts (an array or a sparse matrix), the names of the genes, a day for each cell, and what
+    to call the data.
+    """
 
     values: Any
     genes: tuple[str, ...]
@@ -49,15 +52,21 @@ def _subset(folder: Path) -> Counts:
     path = folder / FILE
     if not path.is_file():
         raise InputError(
-            expected=f"{FILE} in {folder}", found="no such file", hint="another --data DIR, or --full to fetch all"
+            expected=f"{FILE} in {folder}",
+            found="no such file",
+            hint="another --data DIR, or --full to fetch all",
         )
     arrays = read_arrays(path, hint="another copy of it")
     missing = [name for name in ("counts", "genes", "day") if name not in arrays]
     if missing:
         raise InputError(
-            expected=f"counts, genes and day in {path}", found=f"no {', '.join(missing)}", hint="another file"
+            expected=f"counts, genes and day in {path}",
+            found=f"no {', '.join(missing)}",
+            hint="another file",
         )
-    return Counts(arrays["counts"], tuple(map(str, arrays["genes"])), arrays["day"].astype(int), SUBSET)
+    return Counts(
+        arrays["counts"], tuple(map(str, arrays["genes"])), arrays["day"].astype(int), SUBSET
+    )
 
 
 def _full(folder: Path) -> Counts:
@@ -70,16 +79,20 @@ def _full(folder: Path) -> Counts:
 
 def _checked(counts: Counts) -> Counts:
     n_cells, n_genes = counts.values.shape
-    if (n_cells, n_genes) != (len(counts.day), len(counts.genes)):
+    n_days = len(counts.day)
+    n_names = len(counts.genes)
+    if (n_cells, n_genes) != (n_days, n_names):
         raise InputError(
             expected="a row for each day and a column for each gene",
-            found=f"{n_cells} x {n_genes} counts, {len(counts.day)} days and {len(counts.genes)} genes",
+            found=f"{n_cells} x {n_genes} counts, {n_days} days and {n_names} genes",
             hint="one row a cell",
         )
     missing = [gene for gene in MARKERS if gene not in counts.genes]
     if missing:
         raise InputError(
-            expected=f"the ten markers {', '.join(MARKERS)}", found=f"no {', '.join(missing)}", hint="other genes"
+            expected=f"the ten markers {', '.join(MARKERS)}",
+            found=f"no {', '.join(missing)}",
+            hint="other genes",
         )
     columns = counts.columns(MARKERS)
     for day in DAYS:

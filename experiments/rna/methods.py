@@ -1,18 +1,26 @@
 """The methods that are compared, none of which is told the noise, and what else is said of them."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
-from itofit import FokkerPlanckProcess, Legend, Midpoint, Persistence, PotentialRNN
+from itofit import (
+    Adversarial,
+    FokkerPlanckProcess,
+    Legend,
+    Midpoint,
+    Moments,
+    Persistence,
+    PotentialRNN,
+)
 from itofit.face import Face
 
 # The paper's networks on this data: three hidden layers of 64, drift and test function alike.
-DRIFT = {"drift_width": 64, "drift_depth": 3}
-PROBE = {"probe_width": 64, "probe_depth": 3}
-PAPER_ITERATIONS = 2000
+THREE_LAYERS = Adversarial(drift_width=64, drift_depth=3)
+PAPER = Adversarial.paper(n_iter=2000, drift_width=64, drift_depth=3, probe_width=64, probe_depth=3)
 
 
-class How(NamedTuple):
+class Settings(NamedTuple):
     """The step, the seed, the device, and a budget of iterations in place of the method's own."""
 
     dt: float
@@ -21,25 +29,35 @@ class How(NamedTuple):
     n_iter: int | None = None
 
 
-def _weak(how: How, n_iter: int | None = None, **choices: Any) -> FokkerPlanckProcess:
-    budget = how.n_iter or n_iter
-    return FokkerPlanckProcess("learn", dt=how.dt, n_iter=budget, device=how.device, random_state=how.seed, **choices)
+def _weak(
+    settings: Settings, solver: Moments | Adversarial, time_varying: bool = False
+) -> FokkerPlanckProcess:
+    if settings.n_iter is not None:
+        solver = replace(solver, n_iter=settings.n_iter)
+    return FokkerPlanckProcess(
+        "learn",
+        dt=settings.dt,
+        solver=solver,
+        time_varying=time_varying,
+        device=settings.device,
+        random_state=settings.seed,
+    )
 
 
-def _rival(kind: type[PotentialRNN] | type[Legend], how: How) -> Face:
-    budget = {} if how.n_iter is None else {"n_iter": how.n_iter}
-    return kind("learn", dt=how.dt, device=how.device, random_state=how.seed, **budget)
+def _rival(kind: type[PotentialRNN] | type[Legend], settings: Settings) -> Face:
+    model = kind("learn", dt=settings.dt, device=settings.device, random_state=settings.seed)
+    return model if settings.n_iter is None else model.set_params(n_iter=settings.n_iter)
 
 
-METHODS: dict[str, Callable[[How], Face]] = {
-    "fpp": lambda how: _weak(how, solver="adversarial", options=DRIFT),
-    "fpp-paper": lambda how: _weak(how, PAPER_ITERATIONS, preset="paper", solver="adversarial", options=DRIFT | PROBE),
-    "moments": lambda how: _weak(how, solver="moments"),
-    "moments-clock": lambda how: _weak(how, solver="moments", time_varying=True),
-    "potential-rnn": lambda how: _rival(PotentialRNN, how),
-    "legend": lambda how: _rival(Legend, how),
-    "persistence": lambda how: Persistence(random_state=how.seed),
-    "midpoint": lambda how: Midpoint(random_state=how.seed),
+METHODS: dict[str, Callable[[Settings], Face]] = {
+    "fpp": lambda settings: _weak(settings, THREE_LAYERS),
+    "fpp-paper": lambda settings: _weak(settings, PAPER),
+    "moments": lambda settings: _weak(settings, Moments()),
+    "moments-clock": lambda settings: _weak(settings, Moments(), time_varying=True),
+    "potential-rnn": lambda settings: _rival(PotentialRNN, settings),
+    "legend": lambda settings: _rival(Legend, settings),
+    "persistence": lambda settings: Persistence(random_state=settings.seed),
+    "midpoint": lambda settings: Midpoint(random_state=settings.seed),
 }
 
 # Neither a seed nor a budget changes anything here: they are scored once.
@@ -57,5 +75,7 @@ def budget_of(method: str, n_iter: int | None) -> int | None:
 
 
 def starts_of(method: str) -> tuple[str, ...]:
-    """Where forecasts begin: on the first day as in the paper; and held to the training days beside the one wanted."""
-    return ("initial",) if method in WITHOUT_SEED else ("initial", "between")
+    """Where forecasts begin: on the first day as in the paper; and held to the training days beside
+    the one wanted.
+    """
+    return ("initial",) if method in WITHOUT_SEED else ("initial", "bridge")

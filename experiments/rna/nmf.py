@@ -1,26 +1,35 @@
-"""Non-negative factors of a matrix of which only some entries are seen, by multiplicative updates:
+"""Non-negative factors of a matrix of which only some entries are observed, by multiplicative
+updates:
 
     min over A, B >= eps of |M (X - A B)|^2,
     A <- A (M X) B' / ((M A B) B' + eps),    B <- B A' (M X) / (A' (M A B) + eps)
 
-with products of M entry by entry. The full product A B is the answer: seen entries are smoothed, the others imputed.
-With more factors than rows, as published, seen entries are all but reproduced, and the others are led by the random
-start.
+with products of M entry by entry. The full product A B is the answer: observed entries are
+smoothed, the others imputed. With more factors than rows, as published, observed entries are all
+but reproduced, and the others are led by the random start.
 """
 
 import numpy as np
 
-N_FACTORS, N_UPDATES, EPS = 400, 500, 1e-5
+N_FACTORS = 400
+N_UPDATES = 500
+EPS = 1e-5
 
 Factors = tuple[np.ndarray, np.ndarray]
 
 
 def completed(
-    X: np.ndarray, seen: np.ndarray, seed: int, n_factors: int = N_FACTORS, n_updates: int = N_UPDATES
+    X: np.ndarray,
+    observed: np.ndarray,
+    seed: int,
+    n_factors: int = N_FACTORS,
+    n_updates: int = N_UPDATES,
 ) -> np.ndarray:
-    """A B after so many updates from the start of this seed; values of X that are not seen do not matter."""
-    X = np.where(seen, X, 0.0)
-    A, B = updated(X, seen, first_factors(X, n_factors, seed), n_updates)
+    """A B after so many updates from the start of this seed; values of X that are not observed do
+    not matter.
+    """
+    X = np.where(observed, X, 0.0)
+    A, B = updated(X, observed, first_factors(X, n_factors, seed), n_updates)
     return A @ B
 
 
@@ -30,9 +39,11 @@ def first_factors(X: np.ndarray, n_factors: int, seed: int, eps: float = EPS) ->
     return A, np.maximum(np.linalg.lstsq(A, X, rcond=None)[0], eps)
 
 
-def updated(X: np.ndarray, seen: np.ndarray, factors: Factors, n_updates: int, eps: float = EPS) -> Factors:
+def updated(
+    X: np.ndarray, observed: np.ndarray, factors: Factors, n_updates: int, eps: float = EPS
+) -> Factors:
     """The factors after so many updates of A, then B."""
-    M = np.asarray(seen, dtype=np.float64)
+    M = np.asarray(observed, dtype=np.float64)
     A, B = factors
     X = M * X
     for _ in range(n_updates):
@@ -41,7 +52,7 @@ def updated(X: np.ndarray, seen: np.ndarray, factors: Factors, n_updates: int, e
     return A, B
 
 
-def objective(X: np.ndarray, seen: np.ndarray, factors: Factors) -> float:
+def objective(X: np.ndarray, observed: np.ndarray, factors: Factors) -> float:
     """|M (X - A B)|^2."""
     A, B = factors
-    return float(np.sum(np.where(seen, X - A @ B, 0.0) ** 2))
+    return float(np.sum(np.where(observed, X - A @ B, 0.0) ** 2))

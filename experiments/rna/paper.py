@@ -1,7 +1,8 @@
-"""What the paper prints for the task: a "Wasserstein error" for each gene and day, of an unknown scale.
+"""What the paper prints for the task: a "Wasserstein error" for each gene and day, of an unknown
+scale.
 
-Expression in logs lies between 0 and about 10, where a one-dimensional W1 of 33.86 cannot be: the numbers are shown
-beside ours and compared with nothing.
+Expression in logs lies between 0 and about 10, where a one-dimensional W1 of 33.86 cannot be: the
+numbers are shown beside ours and compared with nothing.
 """
 
 PRINTED = ("NN", "LEGEND", "FPP")

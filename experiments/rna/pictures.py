@@ -1,4 +1,5 @@
-"""The pictures of a task: densities of genes on the held-out day, pairs of genes day by day, losses of the games.
+"""The pictures of a task: densities of genes on the held-out day, pairs of genes day by day, losses
+of the games.
 
 Each is a PNG and a JSON of the numbers it shows, of the first seed.
 """
@@ -24,7 +25,7 @@ from itofit.metrics.floor import draw_rows, plain_weights
 from itofit.plot import loss_history
 from itofit.plot.axes import MODEL, MUTED, TRUTH
 from itofit.snapshots.clouds import Snapshot
-from itofit.solve.outcome import History
+from itofit.solution import TrainingHistory
 
 REFERENCE = "hashimoto2016_D4_corr.csv"
 REFERENCE_DAY = 4
@@ -73,11 +74,16 @@ class Drawn:
 
 def draw(drawn: Drawn, settings: Settings, out: Path) -> list[Path]:
     """All pictures of a task; the files written."""
-    made = {f"densities-{drawn.name}": densities(drawn)}
-    made |= {f"correlations-{drawn.name}-{method}": correlations(drawn, method) for method in drawn.models}
+    pictures = {f"densities-{drawn.name}": densities(drawn)}
+    pictures |= {
+        f"correlations-{drawn.name}-{method}": correlations(drawn, method)
+        for method in drawn.models
+    }
     if any(method in GAMES for method in drawn.models):
-        made[f"losses-{drawn.name}"] = losses(drawn)
-    return [path for name, picture in made.items() for path in write(picture, name, settings, out)]
+        pictures[f"losses-{drawn.name}"] = losses(drawn)
+    return [
+        path for name, picture in pictures.items() for path in write(picture, name, settings, out)
+    ]
 
 
 def densities(drawn: Drawn) -> Picture:
@@ -93,24 +99,26 @@ def densities(drawn: Drawn) -> Picture:
         ax.set_xlabel("ln(1 + normalised count), zeros imputed", fontsize=9)
     _legend_below(figure, axes[0][0])
     figure.suptitle(drawn.title, fontsize=10)
-    return Picture(figure, _how(drawn), {"means": _means(observed, predicted)})
+    return Picture(figure, _settings(drawn), {"means": _means(observed, predicted)})
 
 
-def density_panel(ax: Axes, gene: str, observed: Snapshot, predicted: Mapping[str, Snapshot]) -> Axes:
+def density_panel(
+    ax: Axes, gene: str, observed: Snapshot, predicted: Mapping[str, Snapshot]
+) -> Axes:
     """Kernel densities over what was observed and a range of it to either side at most."""
     column = MARKERS.index(gene)
     x = _range(column, observed, predicted)
-    seen = _density(observed, column, x)
-    ax.fill_between(x, seen, color=TRUTH, alpha=0.25, linewidth=0)
-    ax.plot(x, seen, color=TRUTH, linewidth=1.2, label="observed")
-    highest = [seen.max()]
+    density = _density(observed, column, x)
+    ax.fill_between(x, density, color=TRUTH, alpha=0.25, linewidth=0)
+    ax.plot(x, density, color=TRUTH, linewidth=1.2, label="observed")
+    highest = [density.max()]
     for name, cloud in predicted.items():
         colour, dash = STYLES[name]
         y = _density(cloud, column, x)
         ax.plot(x, y, dash, color=colour, linewidth=1.4, label=name)
         highest.append(y.max())
     # A peak of one method that is far above the rest must not flatten them.
-    ax.set_ylim(0.0, 1.08 * min(max(highest), 3.0 * seen.max()))
+    ax.set_ylim(0.0, 1.08 * min(max(highest), 3.0 * density.max()))
     ax.set_xlim(x[0], x[-1])
     ax.set_title(gene, fontsize=10)
     ax.tick_params(labelsize=7)
@@ -129,30 +137,57 @@ def correlations(drawn: Drawn, method: str) -> Picture:
         _limit(line, pair, drawn.clouds)
     _legend_below(figure, axes[0][0], markerscale=1.5)
     figure.suptitle(f"{method}: {drawn.title}", fontsize=10)
-    return Picture(figure, _how(drawn) | {"method": method}, {"correlations": numbers})
+    return Picture(figure, _settings(drawn) | {"method": method}, {"correlations": numbers})
 
 
-def correlation_panel(ax: Axes, drawn: Drawn, method: str, pair: tuple[str, str], day: int) -> dict[str, Any]:
+def correlation_panel(
+    ax: Axes, drawn: Drawn, method: str, pair: tuple[str, str], day: int
+) -> dict[str, Any]:
     """One pair on one day; its correlation coefficients."""
-    observed, predicted = drawn.clouds.observed(day), drawn.at(method, day)
+    observed = drawn.clouds.observed(day)
+    predicted = drawn.at(method, day)
     columns = (MARKERS.index(pair[0]), MARKERS.index(pair[1]))
     if predicted is not None:
         # As many points as there are cells, so that the larger cloud does not look the wider one.
         rows = draw_rows(np.random.default_rng(0), predicted.weights, len(observed.points))
-        ax.scatter(*predicted.points[rows][:, columns].T, s=7, alpha=0.6, linewidths=0, color=MODEL, label="forecast")
+        ax.scatter(
+            *predicted.points[rows][:, columns].T,
+            s=7,
+            alpha=0.6,
+            linewidths=0,
+            color=MODEL,
+            label="forecast",
+        )
     # Rings, so that a forecast that repeats the cells is seen inside them.
-    rings = {"s": 14, "facecolors": "none", "edgecolors": TRUTH, "linewidths": 0.6, "alpha": 0.8}
-    ax.scatter(*observed.points[:, columns].T, **rings, label="observed")
-    seen, said = pearson(observed, columns), None if predicted is None else pearson(predicted, columns)
-    in_sample = day in drawn.clouds.task.training
-    reference = drawn.reference.get(pair) if day == REFERENCE_DAY else None
-    title = f"D{day}, {'in sample' if in_sample else 'held out'}\nr: observed {seen:.2f}, "
-    title += "no forecast" if said is None else f"forecast {said:.2f}"
-    title += "" if reference is None else f"; all cells {reference:.2f}"
-    ax.set_title(title, fontsize=8)
+    ax.scatter(
+        *observed.points[:, columns].T,
+        s=14,
+        facecolors="none",
+        edgecolors=TRUTH,
+        linewidths=0.6,
+        alpha=0.8,
+        label="observed",
+    )
+    numbers = {
+        "pair": list(pair),
+        "day": day,
+        "in_sample": day in drawn.clouds.task.training,
+        "observed": pearson(observed, columns),
+        "forecast": None if predicted is None else pearson(predicted, columns),
+        "reference_2016": drawn.reference.get(pair) if day == REFERENCE_DAY else None,
+    }
+    ax.set_title(_correlation_title(numbers), fontsize=8)
     ax.tick_params(labelsize=7)
-    found = {"pair": list(pair), "day": day, "in_sample": in_sample}
-    return found | {"observed": seen, "forecast": said, "reference_2016": reference}
+    return numbers
+
+
+def _correlation_title(numbers: dict[str, Any]) -> str:
+    kind = "in sample" if numbers["in_sample"] else "held out"
+    title = f"D{numbers['day']}, {kind}\nr: observed {numbers['observed']:.2f}, "
+    forecast = numbers["forecast"]
+    title += "no forecast" if forecast is None else f"forecast {forecast:.2f}"
+    reference = numbers["reference_2016"]
+    return title if reference is None else f"{title}; all cells {reference:.2f}"
 
 
 def losses(drawn: Drawn) -> Picture:
@@ -164,7 +199,8 @@ def losses(drawn: Drawn) -> Picture:
         ax.set_title(name, fontsize=10)
         ax.tick_params(labelsize=7)
     figure.suptitle(drawn.title, fontsize=10)
-    return Picture(figure, _how(drawn), {"losses": {name: _ends(history) for name, history in games.items()}})
+    ends = {name: _ends(history) for name, history in games.items()}
+    return Picture(figure, _settings(drawn), {"losses": ends})
 
 
 def read_reference(folder: Path) -> dict[tuple[str, str], float]:
@@ -174,11 +210,15 @@ def read_reference(folder: Path) -> dict[tuple[str, str], float]:
         return {}
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    return {(row["gene"], other): float(row[other]) for row in rows for other in row if other != "gene"}
+    return {
+        (row["gene"], other): float(row[other]) for row in rows for other in row if other != "gene"
+    }
 
 
 def pearson(cloud: Snapshot, columns: tuple[int, int]) -> float:
-    """The correlation coefficient of two coordinates, weights respected; it is 0 where one does not vary."""
+    """The correlation coefficient of two coordinates, weights respected; it is 0 where one does not
+    vary.
+    """
     c = np.cov(cloud.points[:, columns].T, aweights=cloud.weights)
     return float(c[0, 1] / max(np.sqrt(c[0, 0] * c[1, 1]), np.finfo(float).tiny))
 
@@ -188,7 +228,8 @@ def _density(cloud: Snapshot, column: int, x: np.ndarray) -> np.ndarray:
 
 
 def _range(column: int, observed: Snapshot, predicted: Mapping[str, Snapshot]) -> np.ndarray:
-    low, high = np.min(observed.points[:, column]), np.max(observed.points[:, column])
+    low = np.min(observed.points[:, column])
+    high = np.max(observed.points[:, column])
     width = high - low
     ends = [np.quantile(cloud.points[:, column], [0.01, 0.99]) for cloud in predicted.values()]
     lowest = max(min([low, *(end[0] for end in ends)]), low - width)
@@ -197,22 +238,30 @@ def _range(column: int, observed: Snapshot, predicted: Mapping[str, Snapshot]) -
 
 
 def _limit(line: Any, pair: tuple[str, str], data: Clouds) -> None:
-    """Axes from what was observed on any day, so that a few runaway points do not shrink the rest."""
-    seen = np.concatenate(list(data.by_day.values()))[:, [MARKERS.index(gene) for gene in pair]]
-    margin = 0.1 * np.ptp(seen, axis=0)
-    low, high = seen.min(axis=0) - margin, seen.max(axis=0) + margin
+    """Axes from what was observed on any day: a few runaway points must not shrink the rest."""
+    columns = [MARKERS.index(gene) for gene in pair]
+    points = np.concatenate(list(data.by_day.values()))[:, columns]
+    margin = 0.1 * np.ptp(points, axis=0)
+    low = points.min(axis=0) - margin
+    high = points.max(axis=0) + margin
     line[0].set_xlim(low[0], high[0])
     line[0].set_ylim(low[1], high[1])
 
 
-def _legend_below(figure: Figure, ax: Axes, **how: Any) -> None:
+def _legend_below(figure: Figure, ax: Axes, markerscale: float | None = None) -> None:
     handles, labels = ax.get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=min(len(labels), 4), frameon=False, fontsize=8, **how
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=min(len(labels), 4),
+        frameon=False,
+        fontsize=8,
+        markerscale=markerscale,
     )
 
 
-def _how(drawn: Drawn) -> dict[str, Any]:
+def _settings(drawn: Drawn) -> dict[str, Any]:
     """What the picture was made with; iterations where a method counts them."""
     n_iter = {name: getattr(model, "n_iter_", None) for name, model in drawn.models.items()}
     return {
@@ -231,6 +280,10 @@ def _means(observed: Snapshot, predicted: Mapping[str, Snapshot]) -> dict[str, d
     }
 
 
-def _ends(history: History) -> dict[str, Any]:
+def _ends(history: TrainingHistory) -> dict[str, Any]:
     """Where a game stood at its end."""
-    return {"n_iter": len(history.loss), "loss": float(history.loss[-1]), "criterion": float(history.criterion[-1])}
+    return {
+        "n_iter": len(history.loss),
+        "loss": float(history.loss[-1]),
+        "criterion": float(history.criterion[-1]),
+    }

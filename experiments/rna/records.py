@@ -1,36 +1,67 @@
 """The file of results: a list of flat records, one a number, replaced as a whole after every cell.
 
-`budget` is the `--n-iter` that was asked for, `n_iter` what the fit took; `seconds` are those of the fit.
+`budget` is the `--n-iter` that was asked for, `n_iter` what the fit took; `seconds` are those of
+the fit.
 """
 
-from collections.abc import Iterable
+from typing import NamedTuple
 
-from experiments.records import Record
+from experiments.grid import Fit, Grid, Record
 from experiments.rna.methods import starts_of
-from experiments.rna.runs import Cell, Made
 from experiments.rna.scores import GENES, UNITS, Score
 
+
+class Cell(NamedTuple):
+    """What names one fit."""
+
+    task: int
+    times: str
+    method: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"task {self.task} {self.times} {self.method} seed {self.seed}"
+
+
+class Counted(NamedTuple):
+    """How many points were compared; `n_model` is None where there is no forecast."""
+
+    n_model: int | None
+    n_test: int
+
+
+KEY = ("data", *Cell._fields, "budget", "start", "gene", "unit")
 FIELDS = (
-    "data", "task", "times", "method", "seed", "budget", "start", "gene", "unit", "value", "floor", "floor_sd",
-    "excess", "n_model", "n_test", "outcome", "n_iter", "seconds", "device",
-)  # fmt: skip
+    *KEY,
+    *("value", "floor", "floor_sd", "excess"),
+    *Counted._fields,
+    *("outcome", "n_iter", "seconds", "device"),
+)
 
 
-def record(label: str, cell: Cell, start: str, score: Score, made: Made, sizes: tuple[int | None, int]) -> Record:
+def record(label: str, cell: Cell, start: str, score: Score, fit: Fit, counted: Counted) -> Record:
     """One number and how it was made."""
-    model, about = made.model, {"data": label, **cell._asdict(), "budget": made.budget, "start": start}
-    how = {"n_model": sizes[0], "n_test": sizes[1], "outcome": model.outcome_.name}
-    how |= {"n_iter": getattr(model, "n_iter_", None), "seconds": made.seconds, "device": made.device}
-    return about | score._asdict() | how
+    return {
+        "data": label,
+        **cell._asdict(),
+        "budget": fit.notes["budget"],
+        "start": start,
+        **score._asdict(),
+        **counted._asdict(),
+        "outcome": fit.model.outcome_.name,
+        "n_iter": getattr(fit.model, "n_iter_", None),
+        "seconds": fit.notes["seconds"],
+        "device": fit.notes["device"],
+    }
 
 
-def is_complete(records: Iterable[Record], label: str, cell: Cell, budget: int | None) -> bool:
+def is_complete(grid: Grid, label: str, cell: Cell, budget: int | None) -> bool:
     """Whether every number of the cell is there."""
-    wanted = {(start, gene, unit) for start in starts_of(cell.method) for gene in GENES for unit in UNITS}
-    name = (label, *cell, budget)
-    return wanted <= {(r["start"], r["gene"], r["unit"]) for r in records if name_of(r)[:6] == name}
-
-
-def name_of(r: Record) -> tuple:
-    """Six fields that name the fit, three that name the number."""
-    return tuple(r[field] for field in FIELDS[:9])
+    records = grid.matching({"data": label, **cell._asdict(), "budget": budget})
+    there = {(r["start"], r["gene"], r["unit"]) for r in records}
+    return all(
+        (start, gene, unit) in there
+        for start in starts_of(cell.method)
+        for gene in GENES
+        for unit in UNITS
+    )

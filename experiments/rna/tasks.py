@@ -1,7 +1,7 @@
 """The two tasks, the two clocks, and the clouds of a task in the units of its last training day.
 
-The paper takes dt = 0.05 and 10, 10 and 15 steps between the days, which is 2 : 2 : 3: in days with dt = 0.2 it is the
-same problem in another unit of time.
+The paper takes dt = 0.05 and 10, 10 and 15 steps between the days, which is 2 : 2 : 3: in days with
+dt = 0.2 it is the same problem in another unit of time.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,10 @@ class Clock(NamedTuple):
         return day * self.per_day
 
 
-TASKS = {1: Task((0, 4, 7), 2, "between snapshots"), 2: Task((0, 2, 4), 7, "beyond the last snapshot")}
+TASKS = {
+    1: Task((0, 4, 7), 2, "between snapshots"),
+    2: Task((0, 2, 4), 7, "beyond the last snapshot"),
+}
 CLOCKS = {"paper": Clock(0.25, 0.05), "days": Clock(1.0, 0.2)}
 
 
@@ -74,15 +77,20 @@ class Clouds:
     def training(self, clock: Clock) -> Snapshots:
         """What a method is given."""
         clouds = [self.unit.standardise(self.by_day[day]) for day in self.task.training]
-        return Snapshots.from_arrays(clouds, [clock.at(day) for day in self.task.training], names=MARKERS)
+        return Snapshots.from_arrays(
+            clouds, [clock.at(day) for day in self.task.training], names=MARKERS
+        )
 
-    def predicted(self, model: Face, clock: Clock, day: int, start: str = "initial") -> Snapshot | None:
+    def predicted(
+        self, model: Face, clock: Clock, day: int, start: str = "initial"
+    ) -> Snapshot | None:
         """A forecast in logs; None where the model gives none."""
         try:
-            found = model.forecast([clock.at(day)], start=start)
+            forecast = model.forecast([clock.at(day)], start=start)
         except InputError:
             return None
-        return Snapshot(float(day), self.unit.restore(found.clouds[0]), found.weights[0])
+        points = self.unit.restore(forecast.clouds[0])
+        return Snapshot(float(day), points, forecast.weights[0])
 
 
 def _scaling(cloud: np.ndarray) -> Scaling:

@@ -20,20 +20,24 @@ from itofit import KnownSystem, known_system
 
 def study(system: KnownSystem, n: int, seed: int) -> list[Record]:
     """All records of one system."""
-    key, names = jax.random.key(seed), available()
+    key = jax.random.key(seed)
+    names = available()
     if system.linear is not None:
         errors = {}
         for i, (scheme, dt) in enumerate(runs(names)):
-            sampled = scheme == "ShARK"
-            k = jax.random.fold_in(key, i)
-            errors[scheme, dt] = shark_law_errors(system, dt, n, k) if sampled else exact_law_errors(system, scheme, dt)
+            if scheme == "ShARK":
+                k = jax.random.fold_in(key, i)
+                errors[scheme, dt] = shark_law_errors(system, dt, n, k)
+            else:
+                errors[scheme, dt] = exact_law_errors(system, scheme, dt)
         others = [*exact_residuals(system), *fit_records(system)]
     else:
         errors, others = monte_carlo(system, names, n, key)
     seconds = seconds_of(system, errors)
     laws = []
-    for (scheme, dt), found in errors.items():
-        laws += law_records(system, scheme, dt, found, seconds[scheme, dt] / seconds["Euler", system.dt])
+    for (scheme, dt), of_run in errors.items():
+        ratio = seconds[scheme, dt] / seconds["Euler", system.dt]
+        laws += law_records(system, scheme, dt, of_run, ratio)
     return laws + others
 
 
@@ -54,10 +58,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     records = []
     with jax.enable_x64(True):
         for name in args.system:
-            found = study(known_system(name), args.n_particles, args.seed)
-            records += [{**r, "n_particles": args.n_particles, "seed": args.seed} for r in found]
-            for (part,), some in grouped(found, "part"):
-                print(f"\n{name}, {part}\n{TABLES[part](some)}", flush=True)
+            fresh = study(known_system(name), args.n_particles, args.seed)
+            records += [{**r, "n_particles": args.n_particles, "seed": args.seed} for r in fresh]
+            for (part,), group in grouped(fresh, "part"):
+                print(f"\n{name}, {part}\n{TABLES[part](group)}", flush=True)
     if args.json:
         args.json.write_text(json.dumps(records, indent=1))
 

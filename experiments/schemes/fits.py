@@ -1,4 +1,6 @@
-"""The affine drift of Syn-1 that makes the residual of f(x) = x vanish, without sampling noise, and its forecasts."""
+"""The affine drift of Syn-1 that makes the residual of f(x) = x vanish, without sampling noise, and
+its forecasts.
+"""
 
 import itertools
 from collections.abc import Iterator
@@ -26,8 +28,11 @@ class Fit:
 
 
 def mean_residuals(fit: Fit, system: KnownSystem, a: Array, mu: Array) -> Array:
-    """r(x) of every interval between training times (rows) and coordinate, for the drift -a (x - mu)."""
-    linear, rows = Linear(a, mu, 0.0), []
+    """r(x) of every interval between training times (rows) and coordinate, for the drift -a (x -
+    mu).
+    """
+    linear = Linear(a, mu, 0.0)
+    rows = []
     for s, t in intervals(system.train_times, fit.anchor):
         steps = steps_between(s, t, system.dt)
         start, target = (law_of(fit.data, system, u)[0] for u in (s, t))
@@ -37,19 +42,26 @@ def mean_residuals(fit: Fit, system: KnownSystem, a: Array, mu: Array) -> Array:
 
 
 def fitted(fit: Fit, system: KnownSystem) -> tuple[Array, Array]:
-    """The coefficients (a, mu) with all residuals zero: two equations and two unknowns a coordinate."""
+    """The coefficients (a, mu) with all residuals zero: two equations and two unknowns a
+    coordinate.
+    """
     truth = Linear.of(system)
     n = system.n_dims
     solved = scipy.optimize.root(
-        lambda p: mean_residuals(fit, system, p[:n], p[n:]).ravel(), np.concatenate([truth.a, truth.mu]), tol=1e-13
+        lambda p: mean_residuals(fit, system, p[:n], p[n:]).ravel(),
+        np.concatenate([truth.a, truth.mu]),
+        tol=1e-13,
     )
     assert np.abs(solved.fun).max() < 1e-9, solved.message
     return solved.x[:n], solved.x[n:]
 
 
 def forecast_errors(fit: Fit, system: KnownSystem, a: Array, mu: Array) -> Array:
-    """Error of the mean at the test times (rows): the fitted drift on its own path less the law of the data."""
-    linear, start = Linear(a, mu, 0.0), start_of(system)
+    """Error of the mean at the test times (rows): the fitted drift on its own path less the law of
+    the data.
+    """
+    linear = Linear(a, mu, 0.0)
+    start = start_of(system)
     rows = []
     for t in system.test_times:
         means, _ = linear.path(fit.path, *start, steps_between(0.0, t, system.dt))
@@ -60,9 +72,18 @@ def forecast_errors(fit: Fit, system: KnownSystem, a: Array, mu: Array) -> Array
 def fit_records(system: KnownSystem) -> Iterator[Record]:
     """Coefficients and forecast errors of every fit."""
     every = itertools.product(DATA, ("previous", "initial"), ("Euler", "Heun"), RULES)
-    for fit in (Fit(*which) for which in every if which[3] in rules_on(which[2], np.ones(2))):
+    fits = [Fit(*choices) for choices in every]
+    for fit in [fit for fit in fits if fit.rule in rules_on(fit.path, np.ones(2))]:
         a, mu = fitted(fit, system)
         errors = forecast_errors(fit, system, a, mu)
         for c, (i, t) in itertools.product(range(system.n_dims), enumerate(system.test_times)):
-            found = {"coordinate": c, "a": float(a[c]), "mu": float(mu[c]), "time": t, "error": float(errors[i, c])}
-            yield {"part": "fit", "system": system.name, **vars(fit), **found}
+            yield {
+                "part": "fit",
+                "system": system.name,
+                **vars(fit),
+                "coordinate": c,
+                "a": float(a[c]),
+                "mu": float(mu[c]),
+                "time": t,
+                "error": float(errors[i, c]),
+            }

@@ -10,19 +10,32 @@ import numpy as np
 
 from experiments.schemes.linear import Linear, start_of
 from experiments.schemes.records import Record
-from experiments.schemes.steps import BATCH, SCHEMES, Array, Run, draw, mesh_of, report_times, simulate
+from experiments.schemes.steps import (
+    BATCH,
+    SCHEMES,
+    Array,
+    Run,
+    draw,
+    mesh_of,
+    report_times,
+    simulate,
+)
 from itofit import KnownSystem
 
 Errors = dict[str, np.ndarray]
 
 
 def exact_law_errors(system: KnownSystem, scheme: str, dt: float) -> Errors:
-    """Mean and sd error in units of sd at the reported times, without Monte Carlo (Euler and Heun on Syn-1)."""
-    linear, mesh = Linear.of(system), mesh_of(system, dt)
+    """Mean and sd error in units of sd at the reported times, without Monte Carlo (Euler and Heun
+    on Syn-1).
+    """
+    linear = Linear.of(system)
+    mesh = mesh_of(system, dt)
     means, variances = linear.path(scheme, *start_of(system), mesh.steps)
     nodes = list(mesh.observed[1:])
     truth = [linear.continuous(*start_of(system), t) for t in report_times(system)]
-    mean, sd = np.array([m for m, _ in truth]), np.sqrt([v for _, v in truth])
+    mean = np.array([m for m, _ in truth])
+    sd = np.sqrt([v for _, v in truth])
     none = np.zeros_like(sd)
     return {
         "mean": (means[nodes] - mean) / sd,
@@ -33,10 +46,14 @@ def exact_law_errors(system: KnownSystem, scheme: str, dt: float) -> Errors:
 
 
 def paired_errors(x: Array, y: Array) -> Errors:
-    """Mean and sd of x less those of y in units of y's sd, the samples (axis 1) being paired, with standard errors."""
+    """Mean and sd of x less those of y in units of y's sd, the samples (axis 1) being paired, with
+    standard errors.
+    """
     sd = y.std(1)
     shift = (x - y) / sd[:, None]
-    spread = ((x - x.mean(1, keepdims=True)) ** 2 - (y - y.mean(1, keepdims=True)) ** 2) / (2.0 * sd[:, None] ** 2)
+    spread = ((x - x.mean(1, keepdims=True)) ** 2 - (y - y.mean(1, keepdims=True)) ** 2) / (
+        2.0 * sd[:, None] ** 2
+    )
     root_n = np.sqrt(x.shape[1])
     return {
         "mean": shift.mean(1),
@@ -48,19 +65,26 @@ def paired_errors(x: Array, y: Array) -> Errors:
 
 def shark_law_errors(system: KnownSystem, dt: float, n: int, key) -> Errors:
     """ShARK on Syn-1: paired with Heun at the same step, whose own error is exact."""
-    mesh, pairs = mesh_of(system, dt), []
+    mesh = mesh_of(system, dt)
+    pairs = []
     for k in jax.random.split(key, max(1, n // BATCH)):
         k0, k1 = jax.random.split(k)
         start = system.sample_initial(min(n, BATCH), k0)
         noise = draw(k1, len(start), system.n_dims, mesh.steps)
-        both = [simulate(SCHEMES[s], system.process, start, mesh.steps, *noise) for s in ("ShARK", "Heun")]
+        both = [
+            simulate(SCHEMES[s], system.process, start, mesh.steps, *noise)
+            for s in ("ShARK", "Heun")
+        ]
         pairs.append([np.asarray(path[np.array(mesh.observed[1:])]) for path in both])
     x, y = np.concatenate(pairs, axis=2)
-    errors, known = paired_errors(x, y), exact_law_errors(system, "Heun", dt)
+    errors = paired_errors(x, y)
+    known = exact_law_errors(system, "Heun", dt)
     return errors | {name: errors[name] + known[name] for name in ("mean", "sd")}
 
 
-def law_records(system: KnownSystem, scheme: str, dt: float, errors: Errors, seconds: float) -> list[Record]:
+def law_records(
+    system: KnownSystem, scheme: str, dt: float, errors: Errors, seconds: float
+) -> list[Record]:
     """One record a reported time and coordinate."""
     steps = len(mesh_of(system, dt).steps)
     return [
@@ -81,10 +105,14 @@ def law_records(system: KnownSystem, scheme: str, dt: float, errors: Errors, sec
     ]
 
 
-def seconds_of(system: KnownSystem, which: Iterable[Run], n: int = 5000, repeats: int = 7) -> dict[Run, float]:
-    """Seconds to draw the noise and push n particles through all reported times: the fastest of calls taken in turn."""
+def seconds_of(
+    system: KnownSystem, runs: Iterable[Run], n: int = 5000, repeats: int = 7
+) -> dict[Run, float]:
+    """Seconds to draw the noise and push n particles through all reported times: the fastest of
+    calls taken in turn.
+    """
     start = system.sample_initial(n, jax.random.key(0))
-    pushes = {run: _push(system, *run) for run in which}
+    pushes = {run: _push(system, *run) for run in runs}
     taken: dict[Run, list[float]] = {run: [] for run in pushes}
     for i, (run, push) in itertools.product(range(repeats + 1), pushes.items()):
         began = time.perf_counter()
@@ -94,11 +122,18 @@ def seconds_of(system: KnownSystem, which: Iterable[Run], n: int = 5000, repeats
 
 
 def _push(system: KnownSystem, scheme: str, dt: float) -> Callable:
-    steps, kind = jnp.asarray(mesh_of(system, dt).steps), SCHEMES[scheme]
+    steps = jnp.asarray(mesh_of(system, dt).steps)
+    kind = SCHEMES[scheme]
 
-    def step(x, some):
-        h, key = some
+    def step(x, step_and_key):
+        h, key = step_and_key
         z = jax.random.normal(key, (1 + kind.needs_area, *x.shape)) * jnp.sqrt(h)
-        return jax.vmap(kind.step, (None, 0, None, 0, 0))(system.process, x, h, z[0], z[-1] / np.sqrt(12.0)), None
+        area = z[-1] / np.sqrt(12.0)
+        steps_of_all = jax.vmap(kind.step, (None, 0, None, 0, 0))
+        return steps_of_all(system.process, x, h, z[0], area), None
 
-    return jax.jit(lambda start, key: jax.lax.scan(step, start, (steps, jax.random.split(key, len(steps))))[0])
+    def push(start, key):
+        keys = jax.random.split(key, len(steps))
+        return jax.lax.scan(step, start, (steps, keys))[0]
+
+    return jax.jit(push)

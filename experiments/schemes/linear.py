@@ -31,7 +31,8 @@ class Linear:
 
     def path(self, scheme: str, mean: Array, var: Array, steps: Array) -> tuple[Array, Array]:
         """Mean and variance at every node."""
-        means, variances = [mean], [var]
+        means = [mean]
+        variances = [var]
         for h in steps:
             flow, kick = self.factors(scheme, h)
             means.append(self.mu + flow * (means[-1] - self.mu))
@@ -40,7 +41,8 @@ class Linear:
 
     def continuous(self, mean: Array, var: Array, t: float) -> tuple[Array, Array]:
         """Mean and variance after a time t."""
-        flow, rest = np.exp(-self.a * t), self.sigma**2 / (2.0 * self.a)
+        flow = np.exp(-self.a * t)
+        rest = self.sigma**2 / (2.0 * self.a)
         return self.mu + flow * (mean - self.mu), rest + flow**2 * (var - rest)
 
 
@@ -60,8 +62,11 @@ def steps_between(s: float, t: float, dt: float) -> Array:
 
 
 def law_of(data: str, system: KnownSystem, t: float) -> tuple[Array, Array]:
-    """Mean and variance of Syn-1 at t: of the Euler chain with the system's step, or in continuous time."""
-    linear, start = Linear.of(system), start_of(system)
+    """Mean and variance of Syn-1 at t: of the Euler chain with the system's step, or in continuous
+    time.
+    """
+    linear = Linear.of(system)
+    start = start_of(system)
     if data == "continuous" or t == 0.0:
         return linear.continuous(*start, t)
     means, variances = linear.path("Euler", *start, steps_between(0.0, t, system.dt))

@@ -1,4 +1,6 @@
-"""The rules of quadrature in time: their weights at the nodes, and how `chain` reads the drift there."""
+"""The rules of quadrature in time: their weights at the nodes, and how `chain` reads the drift
+there.
+"""
 
 from collections.abc import Callable
 
@@ -34,7 +36,8 @@ def simpson_weights(steps: Array) -> Array:
             hint="the trapezoid rule takes any steps",
         )
     pattern = np.full(len(steps) + 1, 2.0)
-    pattern[1::2], pattern[[0, -1]] = 4.0, 1.0
+    pattern[1::2] = 4.0
+    pattern[[0, -1]] = 1.0
     return pattern * steps[0] / 3.0
 
 

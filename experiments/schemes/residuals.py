@@ -1,8 +1,11 @@
-"""The weak residual of Syn-1's true drift for functions of one coordinate: exact, as all nodes are normal."""
+"""The weak residual of Syn-1's true drift for functions of one coordinate: exact, as all nodes are
+normal.
+"""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,7 +15,8 @@ from experiments.schemes.records import Record
 from experiments.schemes.steps import Array
 from itofit import KnownSystem
 
-# The law a residual is held against: that of the Euler chain with the system's step, or that in continuous time.
+# The law a residual is held against: that of the Euler chain with the system's step, or that in
+# continuous time.
 DATA = ("discrete", "continuous")
 
 
@@ -27,7 +31,9 @@ class Probe:
 
 def _cosine(omega: float) -> Probe:
     return Probe(
-        lambda x: np.cos(omega * x), lambda x: -omega * np.sin(omega * x), lambda x: -(omega**2) * np.cos(omega * x)
+        lambda x: np.cos(omega * x),
+        lambda x: -omega * np.sin(omega * x),
+        lambda x: -(omega**2) * np.cos(omega * x),
     )
 
 
@@ -50,12 +56,16 @@ def expect(f: Callable[[Array], Array], mean: Array, var: Array) -> Array:
 
 def spread(probe: Probe, mean: Array, var: Array) -> Array:
     """The sd of f(X) for a normal X."""
-    return np.sqrt(expect(lambda x: probe.value(x) ** 2, mean, var) - expect(probe.value, mean, var) ** 2)
+    return np.sqrt(
+        expect(lambda x: probe.value(x) ** 2, mean, var) - expect(probe.value, mean, var) ** 2
+    )
 
 
 @dataclass(frozen=True)
 class GaussianNodes:
-    """A path with normal nodes: moments of X_k, mean of the drift read there and its covariance with X_k."""
+    """A path with normal nodes: moments of X_k, mean of the drift read there and its covariance
+    with X_k.
+    """
 
     mean: Array
     var: Array
@@ -63,14 +73,18 @@ class GaussianNodes:
     cov: Array
 
     @classmethod
-    def read(cls, linear: Linear, path: str, start: tuple[Array, Array], steps: Array, rule: str) -> "GaussianNodes":
+    def read(
+        cls, linear: Linear, path: str, start: tuple[Array, Array], steps: Array, rule: str
+    ) -> "GaussianNodes":
         """The path of a scheme from a normal start, with its drift as the rule reads it."""
         mean, var = linear.path(path, *start, steps)
-        drift, cov = -linear.a * (mean - linear.mu), -linear.a * var
+        drift = -linear.a * (mean - linear.mu)
+        cov = -linear.a * var
         if rule == "chain":
             flow = np.array([linear.factors(path, h)[0] for h in (steps[0], *steps)])
             lagged = -linear.a * flow * delayed(var)
-            drift, cov = held(drift, delayed(drift), steps), held(cov, lagged, steps)
+            drift = held(drift, delayed(drift), steps)
+            cov = held(cov, lagged, steps)
         return cls(mean, var, drift, cov)
 
     def generator(self, probe: Probe, sigma: float) -> Array:
@@ -93,33 +107,55 @@ def intervals(times: Sequence[float], anchor: str) -> list[tuple[float, float]]:
 
 
 def exact_residuals(system: KnownSystem) -> Iterator[Record]:
-    """Residuals of Syn-1's true drift between training times, in units of the sd of f at the later one."""
+    """Residuals of Syn-1's true drift between training times, in units of the sd of f at the later
+    one.
+    """
     linear = Linear.of(system)
     for data, anchor, path in itertools.product(DATA, ("previous", "initial"), ("Euler", "Heun")):
         for s, t in intervals(system.train_times, anchor):
-            steps, target = steps_between(s, t, system.dt), law_of(data, system, t)
+            steps = steps_between(s, t, system.dt)
+            target = law_of(data, system, t)
             for rule in rules_on(path, steps):
                 nodes = GaussianNodes.read(linear, path, law_of(data, system, s), steps, rule)
                 for name, probe in PROBES.items():
                     r = gaussian_residual(probe, linear, nodes, target, RULES[rule](steps))
                     yield from residual_records(
-                        system, (data, anchor, path, rule, name), (s, t), r / spread(probe, *target), np.zeros_like(r)
+                        system,
+                        Choice(data, anchor, path, rule, name),
+                        (s, t),
+                        r / spread(probe, *target),
+                        np.zeros_like(r),
                     )
 
 
-def residual_records(system: KnownSystem, which, interval, values: Array, errors: Array) -> list[Record]:
+class Choice(NamedTuple):
+    """What a residual is of: the law it is held against, where it begins, its path, rule and f."""
+
+    data: str
+    anchor: str
+    path: str
+    rule: str
+    probe: str
+
+
+def residual_records(
+    system: KnownSystem,
+    choice: Choice,
+    interval: tuple[float, float],
+    values: Array,
+    errors: Array,
+) -> list[Record]:
     """One record a coordinate."""
-    names = dict(zip(("data", "anchor", "path", "rule", "probe"), which, strict=True))
-    between = {"from": interval[0], "to": interval[1]}
     return [
         {
             "part": "quadrature",
             "system": system.name,
-            **names,
-            **between,
+            **choice._asdict(),
+            "from": interval[0],
+            "to": interval[1],
             "coordinate": c,
             "residual": float(r),
-            "se": e,
+            "se": float(error),
         }
-        for c, (r, e) in enumerate(zip(values, map(float, errors), strict=True))
+        for c, (r, error) in enumerate(zip(values, errors, strict=True))
     ]

@@ -36,7 +36,9 @@ def heun(process: ItoProcess, x, h, w, area):
 
 
 def shark(process: ItoProcess, x, h, w, area):
-    """A step of diffrax's ShARK, given the increment W and the space-time area H = int W ds / h - W / 2."""
+    """A step of diffrax's ShARK, given the increment W and the space-time area H = int W ds / h - W
+    / 2.
+    """
     import diffrax
 
     class Given(diffrax.AbstractPath):
@@ -63,7 +65,11 @@ class Scheme:
     needs_area: bool = False
 
 
-SCHEMES = {"Euler": Scheme(euler, 1), "Heun": Scheme(heun, 2), "ShARK": Scheme(shark, 2, needs_area=True)}
+SCHEMES = {
+    "Euler": Scheme(euler, 1),
+    "Heun": Scheme(heun, 2),
+    "ShARK": Scheme(shark, 2, needs_area=True),
+}
 
 
 def available() -> list[str]:
@@ -75,8 +81,10 @@ def available() -> list[str]:
 def simulate(scheme: Scheme, process: ItoProcess, start, steps, w, area):
     """Every node of a path, given the Brownian increments and areas of its steps."""
 
-    def step(x, some):
-        x = jax.vmap(scheme.step, in_axes=(None, 0, None, 0, 0))(process, x, *some)
+    def step(x, given):
+        h, increment, step_area = given
+        steps_of_all = jax.vmap(scheme.step, in_axes=(None, 0, None, 0, 0))
+        x = steps_of_all(process, x, h, increment, step_area)
         return x, x
 
     return jnp.concatenate([start[None], jax.lax.scan(step, start, (steps, w, area))[1]])
@@ -91,11 +99,15 @@ def draw(key, n: int, n_dims: int, steps):
 
 @jax.jit
 def coarsened(w, area, cell, nodes):
-    """W and H over the steps between `nodes` (counted in cells), from those of the cells: the same Brownian path."""
+    """W and H over the steps between `nodes` (counted in cells), from those of the cells: the same
+    Brownian path.
+    """
     zero = jnp.zeros_like(w[:1])
     path = jnp.concatenate([zero, jnp.cumsum(w, 0)])
     integral = jnp.concatenate([zero, jnp.cumsum(cell * (path[:-1] + 0.5 * w + area), 0)])
-    start, grown, length = path[nodes[:-1]], jnp.diff(path[nodes], axis=0), cell * jnp.diff(nodes)[:, None, None]
+    start = path[nodes[:-1]]
+    grown = jnp.diff(path[nodes], axis=0)
+    length = cell * jnp.diff(nodes)[:, None, None]
     return grown, (jnp.diff(integral[nodes], axis=0) / length - start) - 0.5 * grown
 
 

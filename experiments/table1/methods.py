@@ -1,21 +1,27 @@
 """The methods of the table: a name and how to fit it to the training snapshots of a known system.
 
-`METHODS` are fitted seed by seed; those of `TOGETHER` take the data of all seeds and train them in one batch.
+`METHODS` are fitted seed by seed; those of `TOGETHER` take the data of all seeds and train them in
+one batch.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from sklearn.base import clone
 
 from itofit import (
+    Adversarial,
     Collocation,
     FokkerPlanckProcess,
+    InputError,
     KnownSystem,
     Legend,
     Midpoint,
+    Moments,
     Persistence,
     PotentialRNN,
     Snapshots,
@@ -23,26 +29,52 @@ from itofit import (
 )
 from itofit.face import Face
 
-# (system, training snapshots, seed, preset, device) -> fitted face
-Method = Callable[[KnownSystem, Snapshots, int, str, str], Face]
-# (system, training snapshots of every seed, seeds, preset, device, budget of iterations) -> fitted faces
-Batch = Callable[[KnownSystem, Sequence[Snapshots], Sequence[int], str, str, int | None], Sequence[Face]]
+
+@dataclass(frozen=True)
+class Setting:
+    """What every method of a system is told.
+
+    - `preset`: of the adversarial solver; no other method has one.
+    - `n_iter`: a budget of iterations in place of the method's own, of methods that train.
+    """
+
+    system: KnownSystem
+    preset: str = "default"
+    device: str = "auto"
+    n_iter: int | None = None
+
+
+# Fit to the training snapshots of one seed, or of several in one batch.
+Method = Callable[[Setting, Snapshots, int], Face]
+Batch = Callable[[Setting, Sequence[Snapshots], Sequence[int]], Sequence[Face]]
+
+PRESETS: dict[str, Adversarial] = {"default": Adversarial(), "paper": Adversarial.paper()}
+
+
+def sigma_of(system: KnownSystem) -> float:
+    """The noise, which every method is told; isotropic in all of the paper's systems."""
+    return float(system.process.diffusion(jnp.zeros(system.n_dims))[0, 0])
 
 
 def oracle_dictionary(name: str, dim: int) -> Callable[[Array], Array]:
-    """The functions that hold the true drift of the system `name`, for a fit that only has to find coefficients.
+    """The functions that hold the true drift of the system `name`, for a fit that only has to find
+    coefficients.
 
-    Affine for Syn-1; affine and the cubes of the first coordinate of each block for Syn-3; affine and the blocks'
-    responsibilities for Syn-2, whose field is -(x - mu_2 - share (mu_1 - mu_2)) / 4.
+    Affine for Syn-1; affine and the cubes of the first coordinate of each block for Syn-3; affine
+    and the blocks' responsibilities r for Syn-2, whose field is -(x - mu_2 - r (mu_1 - mu_2)) / 4.
     """
-    first, second, sd = jnp.array([12.0, 15.0]), jnp.array([-15.0, -15.0]), 4.0
+    first = jnp.array([12.0, 15.0])
+    second = jnp.array([-15.0, -15.0])
+    sd = 4.0
 
-    def share(block: Array) -> Array:
-        return jax.nn.sigmoid((jnp.sum((block - second) ** 2) - jnp.sum((block - first) ** 2)) / (2.0 * sd**2))
+    def responsibility(block: Array) -> Array:
+        to_second = jnp.sum((block - second) ** 2)
+        to_first = jnp.sum((block - first) ** 2)
+        return jax.nn.sigmoid((to_second - to_first) / (2.0 * sd**2))
 
     extra: dict[str, Callable[[Array], Array]] = {
         "syn1": lambda x: x[:0],
-        "syn2": lambda x: jax.vmap(share)(x.reshape(-1, 2)),
+        "syn2": lambda x: jax.vmap(responsibility)(x.reshape(-1, 2)),
         "syn3": lambda x: x[::2] ** 3,
     }
     if name not in extra:
@@ -50,53 +82,86 @@ def oracle_dictionary(name: str, dim: int) -> Callable[[Array], Array]:
     return lambda x: jnp.concatenate([jnp.ones(1), x, extra[name](x)])
 
 
-def fit_moments(system: KnownSystem, training: Snapshots, seed: int, preset: str, device: str) -> Face:
-    """The moment solver with its own dictionary."""
-    return _weak(system, seed, preset, device, solver="moments").fit(training)
+def fit_moments(setting: Setting, training: Snapshots, seed: int) -> Face:
+    """The moments solver with its own dictionary."""
+    return _fit_moments(setting, training, seed, Moments())
 
 
-def fit_oracle(system: KnownSystem, training: Snapshots, seed: int, preset: str, device: str) -> Face:
-    """The moment solver with a dictionary that holds the true drift: how well this data can be used at all."""
-    options = {"dictionary": oracle_dictionary(system.name, system.n_dims)}
-    return _weak(system, seed, preset, device, solver="moments", options=options).fit(training)
+def fit_oracle(setting: Setting, training: Snapshots, seed: int) -> Face:
+    """The moments solver with a dictionary that holds the true drift: how well this data can be
+    used at all.
+    """
+    system = setting.system
+    solver = Moments(dictionary=oracle_dictionary(system.name, system.n_dims))
+    return _fit_moments(setting, training, seed, solver)
 
 
-def adversarial(**choices: Any) -> Batch:
-    """Algorithm 1 of the paper with these choices."""
-
-    def fit(system, data, seeds, preset, device, n_iter):
-        how = {"solver": "adversarial", "n_iter": n_iter} | choices
-        return fit_together([_weak(system, seed, preset, device, **how) for seed in seeds], data)
-
-    return fit
-
-
-def rival(kind: type[PotentialRNN] | type[Legend], **choices: Any) -> Batch:
-    """One of the paper's rivals with these choices; it knows no preset."""
-
-    def fit(system, data, seeds, preset, device, n_iter):
-        del preset
-        how = {"dt": system.dt, "device": device} | ({} if n_iter is None else {"n_iter": n_iter}) | choices
-        return fit_together([kind(sigma_of(system), **how, random_state=seed) for seed in seeds], data)
-
-    return fit
+def _fit_moments(setting: Setting, training: Snapshots, seed: int, solver: Moments) -> Face:
+    if setting.preset != "default":
+        raise InputError(
+            expected="the preset default for the moments solver",
+            found=setting.preset,
+            hint="leave out --preset, or --method adversarial",
+        )
+    return _weak(setting, seed, solver).fit(training)
 
 
-def fit_collocation(system: KnownSystem, training: Snapshots, seed: int, preset: str, device: str) -> Face:
+def fit_adversarial(
+    setting: Setting,
+    data: Sequence[Snapshots],
+    seeds: Sequence[int],
+    change: Callable[[Adversarial], Adversarial] = lambda solver: solver,
+) -> Sequence[Face]:
+    """Algorithm 1 of the paper; `change` makes a variant of it."""
+    solver = change(PRESETS[setting.preset])
+    if setting.n_iter is not None:
+        solver = replace(solver, n_iter=setting.n_iter)
+    return fit_together([_weak(setting, seed, solver) for seed in seeds], data)
+
+
+def _weak(setting: Setting, seed: int, solver: Moments | Adversarial) -> FokkerPlanckProcess:
+    return FokkerPlanckProcess(
+        sigma_of(setting.system),
+        dt=setting.system.dt,
+        solver=solver,
+        device=setting.device,
+        random_state=seed,
+    )
+
+
+def fit_rival(
+    setting: Setting,
+    data: Sequence[Snapshots],
+    seeds: Sequence[int],
+    rival: PotentialRNN | Legend,
+) -> Sequence[Face]:
+    """One of the paper's rivals, told what every method is told; it knows no preset."""
+    return fit_together([_told(rival, setting, seed) for seed in seeds], data)
+
+
+def _told(rival: PotentialRNN | Legend, setting: Setting, seed: int) -> Face:
+    system = setting.system
+    model = clone(rival).set_params(
+        sigma=sigma_of(system), dt=system.dt, device=setting.device, random_state=seed
+    )
+    return model if setting.n_iter is None else model.set_params(n_iter=setting.n_iter)
+
+
+def fit_collocation(setting: Setting, training: Snapshots, seed: int) -> Face:
     """Weak collocation regression."""
-    del preset, device
+    system = setting.system
     return Collocation(sigma_of(system), dt=system.dt, random_state=seed).fit(training)
 
 
-def fit_persistence(system: KnownSystem, training: Snapshots, seed: int, preset: str, device: str) -> Face:
+def fit_persistence(setting: Setting, training: Snapshots, seed: int) -> Face:
     """The last training snapshot."""
-    del system, preset, device
+    del setting
     return Persistence(random_state=seed).fit(training)
 
 
-def fit_midpoint(system: KnownSystem, training: Snapshots, seed: int, preset: str, device: str) -> Face:
+def fit_midpoint(setting: Setting, training: Snapshots, seed: int) -> Face:
     """Displacement interpolation between the bracketing training snapshots."""
-    del system, preset, device
+    del setting
     return Midpoint(random_state=seed).fit(training)
 
 
@@ -109,25 +174,24 @@ METHODS: dict[str, Method] = {
 }
 
 TOGETHER: dict[str, Batch] = {
-    "adversarial": adversarial(),
-    "adversarial-warm": adversarial(warm_start="moments"),
-    "adversarial-detached": adversarial(gradient="detached"),
-    "direct": adversarial(discrepancy="direct"),
-    "potential-rnn": rival(PotentialRNN),
-    "potential-rnn-initial": rival(PotentialRNN, anchor="initial"),
-    "potential-rnn-faithful": rival(PotentialRNN, mode="faithful", n_ramps=300),
-    "legend": rival(Legend),
+    "adversarial": fit_adversarial,
+    "adversarial-warm": partial(fit_adversarial, change=partial(replace, warm_start="moments")),
+    "adversarial-detached": partial(fit_adversarial, change=partial(replace, gradient="detached")),
+    "direct": partial(fit_adversarial, change=partial(replace, discrepancy="direct")),
+    "potential-rnn": partial(fit_rival, rival=PotentialRNN()),
+    "potential-rnn-initial": partial(fit_rival, rival=PotentialRNN(anchor="initial")),
+    "potential-rnn-faithful": partial(fit_rival, rival=PotentialRNN(mode="faithful", n_ramps=300)),
+    "legend": partial(fit_rival, rival=Legend()),
 }
 
-
 # What the paper compares, ours, and the rows that keep everyone honest; the others are variants.
-COMPARED = ("persistence", "midpoint", "collocation", "potential-rnn", "legend", "adversarial", "moments", "oracle")
-
-
-def sigma_of(system: KnownSystem) -> float:
-    """The noise of the system, which every method is told; isotropic in all of the paper's systems."""
-    return float(system.process.diffusion(jnp.zeros(system.n_dims))[0, 0])
-
-
-def _weak(system: KnownSystem, seed: int, preset: str, device: str, **how: Any) -> FokkerPlanckProcess:
-    return FokkerPlanckProcess(sigma_of(system), dt=system.dt, preset=preset, device=device, random_state=seed, **how)
+COMPARED = (
+    "persistence",
+    "midpoint",
+    "collocation",
+    "potential-rnn",
+    "legend",
+    "adversarial",
+    "moments",
+    "oracle",
+)

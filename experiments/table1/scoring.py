@@ -1,13 +1,15 @@
 """Data, floors and scores of one fit.
 
-Reading B: t0 = 0 and x0 is known. Reading A: t0 is the first snapshot after 0, and earlier times are not scored.
-Training and test particles are independent. Where the paper follows one set of particles both parts do, Syn-2 takes
-fresh ones at every time, the start rows included; rows are shuffled after the split.
+Reading B: t0 = 0 and x0 is known. Reading A: t0 is the first snapshot after 0, and earlier times
+are not scored. Training and test particles are independent. Where the paper follows one set of
+particles both parts do, Syn-2 takes fresh ones at every time, the start rows included; rows are
+shuffled after the split.
 
-A distance compares the model, grown from the test start rows, with the test cloud; its floor is what the truth,
-grown from the same rows, scores against the same cloud. The critic's floor comes from 5 draws instead of 20: each
-is a training of its own. `population` compares large clouds from the true initial law, its floor the truth with the
-same start and the same true cloud, over 5 draws. Floors do not depend on the method and are made once per case.
+A distance compares the model, grown from the test start rows, with the test cloud; its floor is
+what the truth, grown from the same rows, scores against the same cloud. The critic's floor comes
+from 5 draws instead of 20: each is a training of its own. `population` compares large clouds from
+the true initial law, its floor the truth with the same start and the same true cloud, over 5 draws.
+Floors do not depend on the method and are made once per case.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,7 +45,9 @@ _DATA_KEYS = 1_000_000
 
 @dataclass(frozen=True)
 class Sizes:
-    """Points a time and draws a floor; `draws` and `critic_draws` are at most the 20 of `truth_draws`."""
+    """Points a time and draws a floor; `draws` and `critic_draws` are at most the 20 of
+    `truth_draws`.
+    """
 
     n_train: int = 1200
     n_test: int = 800
@@ -86,9 +90,9 @@ class Case:
 
     @cached_property
     def training(self) -> Snapshots:
-        """The training snapshots, from t0 on; those of reading A are the later ones of reading B."""
-        seen = self.system.observe(self.sizes.n_train, self.system.train_times, key=self.key(0))
-        return seen.select(range(READINGS[self.reading], len(seen)))
+        """The training snapshots from t0 on: those of reading A are the later ones of reading B."""
+        every = self.system.observe(self.sizes.n_train, self.system.train_times, key=self.key(0))
+        return every.select(range(READINGS[self.reading], len(every)))
 
     @cached_property
     def start(self) -> Snapshot:
@@ -103,7 +107,8 @@ class Case:
 
     @cached_property
     def _held_out(self) -> Snapshots:
-        # Both possible t0 are in the grid, so that both readings are scored on the same test clouds.
+        # Both possible t0 are in the grid, so that both readings are scored on the same test
+        # clouds.
         grid = sorted({*self.system.train_times[:2], *self.system.test_times})
         return self.system.observe(self.sizes.n_test, grid, key=self.key(1))
 
@@ -115,12 +120,16 @@ class Case:
         scores: dict[tuple[float, str], list[float]] = {}
         for i, test in enumerate(self.tests):
             for name, metric in self._distances.items():
-                kept = draws[: self.sizes.critic_draws if name == "critic" else self.sizes.draws]
-                scores[test.time, name] = [metric(clouds[i], test.points) for clouds in kept]
+                n_draws = self.sizes.critic_draws if name == "critic" else self.sizes.draws
+                scores[test.time, name] = [
+                    metric(clouds[i], test.points) for clouds in draws[:n_draws]
+                ]
         if "population" in self.metrics:
             errors = [self.population(self._truth(k)) for k in range(self.sizes.population_draws)]
             scores |= {(t, "population"): [e[i] for e in errors] for i, t in enumerate(self.times)}
-        return {cell: Level(float(np.mean(s)), float(np.std(s, ddof=1))) for cell, s in scores.items()}
+        return {
+            cell: Level(float(np.mean(s)), float(np.std(s, ddof=1))) for cell, s in scores.items()
+        }
 
     def population(self, push: Push) -> list[float]:
         """Population errors of `push` at the test times; NaN where it gives NaN."""
@@ -144,34 +153,44 @@ class Case:
         key = jax.random.fold_in(self.key(4), draw)
 
         def push(start: np.ndarray, times: Sequence[float]) -> list[np.ndarray]:
-            return [np.asarray(x) for x in self.system.push(jnp.asarray(start, dtype=float), times, key)]
+            return [
+                np.asarray(x) for x in self.system.push(jnp.asarray(start, dtype=float), times, key)
+            ]
 
         return push
 
     def score(self, model: Face) -> list[Score]:
         """Every asked metric at every test time."""
-        found: list[Score] = []
+        scores: list[Score] = []
         for test, cloud in zip(self.tests, carried(model, self.times, self.start), strict=True):
             for name, metric in self._distances.items():
-                value = None if cloud is None else _distance(metric, _thinned(cloud, len(test.points)), test)
-                found.append(Score(test.time, name, value, self.floors[test.time, name]))
+                value = None
+                if cloud is not None:
+                    value = _distance(metric, _thinned(cloud, len(test.points)), test)
+                scores.append(Score(test.time, name, value, self.floors[test.time, name]))
         if "population" in self.metrics:
             errors = self.population(lambda start, times: self._grown(model, start, times))
             for time, error in zip(self.times, errors, strict=True):
                 value = error if np.isfinite(error) else None
-                found.append(Score(time, "population", value, self.floors[time, "population"]))
-        return found
+                scores.append(Score(time, "population", value, self.floors[time, "population"]))
+        return scores
 
     def _grown(self, model: Face, start: np.ndarray, times: Sequence[float]) -> list[np.ndarray]:
-        """The model's clouds from rows of the initial law, which the truth carries to t0; NaN where undefined."""
+        """The model's clouds from rows of the initial law, which the truth carries to t0; NaN where
+        undefined.
+        """
         rows = self.system.push(jnp.asarray(start, dtype=float), [self.start.time], self.key(5))[0]
-        first = Snapshot(self.start.time, np.asarray(rows, dtype=np.float64), np.full(len(rows), 1.0 / len(rows)))
+        first = Snapshot(
+            self.start.time, np.asarray(rows, dtype=np.float64), np.full(len(rows), 1.0 / len(rows))
+        )
         nothing = np.full(start.shape, np.nan)
         return [nothing if c is None else _even(c) for c in carried(model, times, first)]
 
 
 def carried(model: Face, times: Sequence[float], first: Snapshot) -> list[Snapshot | None]:
-    """The model's clouds grown from `first`, as `Face.scorecard` grows them; None where the model refuses a time."""
+    """The model's clouds grown from `first`, as `Face.scorecard` grows them; None where the model
+    refuses a time.
+    """
 
     def at(wanted: Sequence[float]) -> list[Snapshot | None]:
         return list(model._carry(np.asarray(wanted, dtype=np.float64), None, "initial", first))
@@ -185,11 +204,15 @@ def carried(model: Face, times: Sequence[float], first: Snapshot) -> list[Snapsh
 
 
 def _distance(metric: Metric, cloud: Snapshot, test: Snapshot) -> float:
-    return metric(cloud.points, test.points, plain_weights(cloud.weights), plain_weights(test.weights))
+    return metric(
+        cloud.points, test.points, plain_weights(cloud.weights), plain_weights(test.weights)
+    )
 
 
 def _thinned(cloud: Snapshot, n: int) -> Snapshot:
-    """At most `n` points: a forecast made of training rows is read at the size the floor was made for."""
+    """At most `n` points: a forecast made of training rows is read at the size the floor was made
+    for.
+    """
     if len(cloud.points) <= n:
         return cloud
     rows = draw_rows(np.random.default_rng(0), cloud.weights, n)

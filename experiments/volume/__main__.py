@@ -8,12 +8,31 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments import volume
-from experiments.arguments import positive
-from experiments.records import Record, read_or_refuse, write
-from experiments.volume.data import GROUPS, TEST_BINS, Task, read_log, task_of
+from experiments.arguments import (
+    DEVICES,
+    add_places,
+    add_print,
+    check_places,
+    opened_grid,
+    positive,
+    printed_records,
+)
+from experiments.grid import Fit, Grid, Record, say
+from experiments.volume.data import GROUPS, TEST_BINS, Task, read_panel, task_of
 from experiments.volume.describe import description
 from experiments.volume.forecasts import SCORES, scores
-from experiments.volume.methods import DEFAULT, DRAWN, METHODS, Made, made
+from experiments.volume.methods import (
+    CLASSICAL,
+    DEFAULT,
+    DRAWN,
+    METHODS,
+    NO_PAIRS,
+    Result,
+    classical_result,
+    fitted,
+    lacks_pairs,
+    process_result,
+)
 from experiments.volume.report import report
 from itofit import InputError
 
@@ -28,113 +47,134 @@ class Cell(NamedTuple):
     method: str
     seed: int
 
+    def __str__(self) -> str:
+        return f"{self.stock} {self.group} {self.method} {self.seed}"
 
+
+KEY = (*Cell._fields, "forecast", "bin")
 ABOUT = ("sigma", "training_W1", "training_floor", "seconds", "outcome")
-FIELDS = (*Cell._fields, "forecast", "bin", *SCORES, *ABOUT)
+FIELDS = (*KEY, *SCORES, *ABOUT)
 
 
-def cells_of(args: argparse.Namespace) -> Iterator[tuple[Task, list[Cell]]]:
-    """Every fit that is asked for, by task."""
-    panels = {stock: read_log(args.data, stock) for stock in args.stock}
+def tasks_of(args: argparse.Namespace) -> Iterator[Task]:
+    """Every task that is asked for."""
+    panels = {stock: read_panel(args.data, stock) for stock in args.stock}
     for stock, group, seed in product(args.stock, args.group, range(args.seeds)):
-        methods = [name for name in METHODS if name in args.method]
-        yield task_of(stock, group, seed, *panels[stock]), [Cell(stock, group, name, seed) for name in methods]
+        yield task_of(stock, group, seed, panels[stock])
 
 
-def records_of(cell: Cell, found: Made, task: Task) -> list[Record]:
-    """The scores of one fit, a record a forecast and bin; one without scores where there is no forecast."""
-    about = {name: getattr(found, name) for name in ABOUT}
-    if not found.forecasts:
+def run(args: argparse.Namespace, grid: Grid) -> None:
+    """Make the cells that the grid lacks, and the figures."""
+    for task in tasks_of(args):
+        results = {}
+        for method in [name for name in METHODS if name in args.method]:
+            cell = Cell(task.stock, task.group, method, task.seed)
+            is_done = bool(grid.matching(cell._asdict()))
+            to_draw = args.figures is not None and task.seed == 0 and method in DRAWN
+            if is_done and not to_draw:
+                continue
+            result = result_of(grid, cell, task, args.device)
+            if result is None:
+                continue
+            results[method] = result
+            if not is_done:
+                say(cell, f"{result.outcome}, {result.seconds:.0f} s")
+                grid.add(records_of(cell, result, task))
+        if args.figures is not None and task.seed == 0:
+            _draw(args, task, results)
+
+
+def result_of(grid: Grid, cell: Cell, task: Task, device: str) -> Result | None:
+    """What a method gives for the test days; None where it cannot be fitted."""
+    if cell.method in CLASSICAL:
+        return classical_result(cell.method, task)
+    if lacks_pairs(cell.method, task):
+        return Result({}, NO_PAIRS, 0.0)
+    fits = grid.fits([cell], lambda cells: [Fit(fitted(cells[0].method, task, device), {})])
+    return process_result(fits[cell].model, task) if cell in fits else None
+
+
+def records_of(cell: Cell, result: Result, task: Task) -> list[Record]:
+    """The scores of one fit, a record a forecast and bin; one without scores where there is no
+    forecast.
+    """
+    about = {name: getattr(result, name) for name in ABOUT}
+    if not result.forecasts:
         none = dict.fromkeys(SCORES)
         return [{**cell._asdict(), "forecast": "-", "bin": b, **none, **about} for b in TEST_BINS]
     return [
         {**cell._asdict(), "forecast": kind, "bin": b, **values, **about}
-        for kind, forecast in found.forecasts.items()
+        for kind, forecast in result.forecasts.items()
         for b, values in scores(forecast, task).items()
     ]
 
 
-def run(args: argparse.Namespace, records: list[Record]) -> list[Record]:
-    """Make the cells that `records` lack, writing them as they come; and the figures."""
-    done = {Cell(*(r[field] for field in Cell._fields)) for r in records}
-    for task, cells in cells_of(args):
-        drawn = {}
-        for cell in cells:
-            to_draw = args.figures is not None and cell.seed == 0 and cell.method in DRAWN
-            if cell in done and not to_draw:
-                continue
-            folder = None if args.runs is None else args.runs / "-".join(f"{part}" for part in cell)
-            found = made(cell.method, task, args.device, folder)
-            drawn[cell.method] = found
-            if cell in done:
-                continue
-            records = [*records, *records_of(cell, found, task)]
-            print(f"{' '.join(map(str, cell))}: {found.outcome}, {found.seconds:.0f} s", file=sys.stderr, flush=True)
-            if args.json is not None:
-                write(args.json, records)
-        if args.figures is not None and task.seed == 0:
-            _draw(args, task, drawn)
-    return records
-
-
-def _draw(args: argparse.Namespace, task: Task, drawn: dict[str, Made]) -> None:
-    from experiments.figures.pictures import Settings, write  # a machine that only fits need not have matplotlib
+def _draw(args: argparse.Namespace, task: Task, results: dict[str, Result]) -> None:
+    # A machine that only fits need not have matplotlib.
+    from experiments.figures.pictures import Settings, write
     from experiments.volume.pictures import picture, shrink
 
     name = f"volume-{task.stock.lower()}-{task.group.lower()}"
-    png, numbers = write(picture(task, drawn), name, Settings(0, args.device), args.figures)
+    png, numbers = write(picture(task, results), name, Settings(0, args.device), args.figures)
     shrink(png)
     print(png, numbers, sep="\n", file=sys.stderr, flush=True)
 
 
-def _describe(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
-    try:
-        tasks = [task_of(stock, "A", 0, *read_log(args.data, stock)) for stock in args.stock]
-    except InputError as fault:
-        parser.error(str(fault))
-    print("\n".join(map(description, tasks)))
-    return 0
+def _describe(args: argparse.Namespace) -> None:
+    for stock in args.stock:
+        print(description(task_of(stock, "A", 0, read_panel(args.data, stock))))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what is asked and print the tables."""
+    """Run what is asked and print the tables; 1 where a fit could not be made."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.print is not None:
+        print(report(printed_records(parser, args.print, FIELDS)))
+        return 0
+    if args.data is None:
+        parser.error("give --data, the folder of data sets, or --print")
+    check_places(parser, args.json, [args.figures, args.runs])
+    try:
+        if args.describe:
+            _describe(args)
+            return 0
+        grid = opened_grid(parser, args, FIELDS, KEY)
+        run(args, grid)
+    except InputError as fault:
+        parser.error(str(fault))
+    print(report(grid.records))
+    return 1 if grid.n_failed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m experiments.volume",
         description=volume.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    shown_default = "(default: %(default)s)"
     add = parser.add_argument
     add("--data", type=Path, metavar="DIR", help="the folder of data sets")
-    add("--stock", nargs="+", default=list(STOCKS), help="(default: %(default)s)")
+    add("--stock", nargs="+", default=list(STOCKS), help=shown_default)
     add("--group", nargs="+", choices=list(GROUPS), default=list(GROUPS))
-    add("--method", nargs="+", choices=METHODS, default=list(DEFAULT), help="(default: %(default)s)")
-    add("--seeds", type=positive, default=1, help="seeds 0, 1, ... of methods and of what group B drops (default 1)")
-    add("--device", choices=("auto", "cpu", "gpu"), default="auto")
-    add("--runs", type=Path, help="keep fits of ours in this folder; those in it are not made again")
-    add("--json", type=Path, help="the file of records, continued where it exists")
-    add("--figures", type=Path, help="draw the first seed into this folder; fits that --runs lacks are made for it")
+    add("--method", nargs="+", choices=METHODS, default=list(DEFAULT), help=shown_default)
+    add(
+        "--seeds",
+        type=positive,
+        default=1,
+        help="seeds 0, 1, ... of methods and of what group B drops (default 1)",
+    )
+    add("--device", choices=DEVICES, default="auto")
+    add_places(parser, "fits of ours")
+    add(
+        "--figures",
+        type=Path,
+        help="draw the first seed into this folder; fits that --runs lacks are made for it",
+    )
     add("--describe", action="store_true", help="only say what the panels are like")
-    add("--print", nargs="+", type=Path, metavar="JSON", help="only print the tables of finished files")
-    args = parser.parse_args(argv)
-    if args.print is not None:
-        print(report([record for path in args.print for record in read_or_refuse(parser, path, FIELDS)]))
-        return 0
-    if args.data is None:
-        parser.error("give --data, the folder of data sets, or --print")
-    if args.json is not None and not args.json.parent.is_dir():
-        parser.error(f"no folder {args.json.parent} to write {args.json.name} into")
-    for folder in (args.figures, args.runs):
-        if folder is not None and folder.exists() and not folder.is_dir():
-            parser.error(f"{folder} is a file, not a folder")
-    if args.describe:
-        return _describe(parser, args)
-    old = read_or_refuse(parser, args.json, FIELDS) if args.json is not None and args.json.exists() else []
-    try:
-        records = run(args, old)
-    except InputError as fault:
-        parser.error(str(fault))
-    print(report(records))
-    return 0
+    add_print(parser)
+    return parser
 
 
 if __name__ == "__main__":

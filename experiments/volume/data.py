@@ -1,7 +1,10 @@
-"""The panel of a stock, its training and test days, and the two groups of what is seen of the training days."""
+"""The panel of a stock, its training and test days, and the two groups of what is observed of the
+training days.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -15,15 +18,23 @@ TRAIN_BINS = (0, 2, 7, 10, 22)
 TEST_BINS = (1, 9, 13, 21)
 N_TEST = 100
 DT = 0.02
-GROUPS = {"A": 1.0, "B": 0.5}  # share of the entries that is kept
+GROUPS = {"A": 1.0, "B": 0.5}  # the fraction of the entries that is observed
 _FEWEST_DAYS = N_TEST + 20
+
+
+class Panel(NamedTuple):
+    """Log volume of all days and bins, and the dates of the days."""
+
+    log: Float[np.ndarray, "n_days n_bins"]
+    dates: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One stock as one group sees it.
+    """One stock as one group observes it.
 
-    - `log`: log volume, days x bins; of training days NaN where an entry was dropped, the last 100 days complete.
+    - `log`: log volume, days x bins; of training days NaN where an entry was dropped, the last 100
+      days complete.
     - `dates`: of the days.
     """
 
@@ -49,8 +60,8 @@ class Task:
         return self.log[-N_TEST:, list(TEST_BINS)]
 
 
-def read_log(folder: Path, stock: str) -> tuple[Float[np.ndarray, "n_days n_bins"], tuple[str, ...]]:
-    """Log volume of a stock and its dates; what cannot be used is refused."""
+def read_panel(folder: Path, stock: str) -> Panel:
+    """The panel of a stock; what cannot be used is refused."""
     places = [folder / "intraday_volume" / FILE, folder / FILE]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
@@ -63,23 +74,30 @@ def read_log(folder: Path, stock: str) -> tuple[Float[np.ndarray, "n_days n_bins
         stocks = sorted(name.removesuffix("_volume") for name in arrays if name.endswith("_volume"))
         if stock not in stocks:
             raise InputError(
-                expected=f"a stock of {FILE}: {', '.join(stocks)}", found=stock, hint="--stock with one of these"
+                expected=f"a stock of {FILE}: {', '.join(stocks)}",
+                found=stock,
+                hint="--stock with one of these",
             )
-        volume, dates = arrays[f"{stock}_volume"], tuple(str(day) for day in arrays[f"{stock}_dates"])
+        volume = arrays[f"{stock}_volume"]
+        dates = tuple(str(day) for day in arrays[f"{stock}_dates"])
     if volume.ndim != 2 or volume.shape[0] < _FEWEST_DAYS or volume.shape[1] <= max(TRAIN_BINS):
+        n_bins = max(TRAIN_BINS) + 1
         raise InputError(
-            expected=f"at least {_FEWEST_DAYS} days of at least {max(TRAIN_BINS) + 1} bins of {stock}",
+            expected=f"at least {_FEWEST_DAYS} days of at least {n_bins} bins of {stock}",
             found=f"shape {volume.shape}",
             hint="one row a day",
         )
-    complete_panel(volume, np.arange(volume.shape[1]), dates)  # half-days, days that are there twice
-    return log_volume(volume), dates
+    # Refuses half-days, and days that are there twice.
+    complete_panel(volume, np.arange(volume.shape[1]), dates)
+    return Panel(log_volume(volume), dates)
 
 
-def task_of(stock: str, group: str, seed: int, log: np.ndarray, dates: tuple[str, ...]) -> Task:
-    """The task of a group: of every bin a share of the training days' entries, drawn bin by bin."""
-    seen, n_train = log.copy(), len(log) - N_TEST
-    rng, n_kept = np.random.default_rng([seed, 9]), round(GROUPS[group] * n_train)
-    for column in seen[:n_train].T:
-        column[rng.permutation(n_train)[n_kept:]] = np.nan
-    return Task(stock, group, seed, seen, dates)
+def task_of(stock: str, group: str, seed: int, panel: Panel) -> Task:
+    """The task of a group: of every bin a part of the training days' entries, drawn bin by bin."""
+    observed = panel.log.copy()
+    n_train = len(observed) - N_TEST
+    rng = np.random.default_rng([seed, 9])
+    n_observed = round(GROUPS[group] * n_train)
+    for column in observed[:n_train].T:
+        column[rng.permutation(n_train)[n_observed:]] = np.nan
+    return Task(stock, group, seed, observed, panel.dates)

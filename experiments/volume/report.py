@@ -1,8 +1,12 @@
-"""The tables, in Markdown: one a stock and group, a row a method and forecast, means over bins and seeds."""
+"""The tables, in Markdown: one a stock and group, a row a method and forecast, means over bins and
+seeds.
+"""
+
+from typing import NamedTuple
 
 import numpy as np
 
-from experiments.records import Record
+from experiments.grid import Record
 from experiments.volume.data import TEST_BINS
 from experiments.volume.forecasts import SCORES
 from experiments.volume.methods import METHODS, REMARKS
@@ -24,56 +28,77 @@ HEAD = (
     f"paper's MAPE at bins {_BINS} ({REMARK})",
 )
 FOOT = (
-    f"Means over bins {_BINS} of the last 100 days. Pinball loss and coverage: quantiles of log volume. Slope: by how "
-    "much the log forecast moves with the log volume of the day's bin 0. W1 of training bins: in logs, from bin 0 "
-    "of the training days, at half size; floor: one half of a bin's days against the other."
+    f"Means over bins {_BINS} of the last 100 days. Pinball loss and coverage: quantiles of log "
+    "volume. Slope: by how much the log forecast moves with the log volume of the day's bin 0. W1 "
+    "of training bins: in logs, from bin 0 of the training days, at half size; floor: one half of "
+    "a bin's days against the other."
 )
-Row = tuple[str, str]
+
+
+class Row(NamedTuple):
+    """What one line of a table is of."""
+
+    method: str
+    forecast: str
 
 
 def report(records: list[Record]) -> str:
     """Every table the records can fill, and what must be known of their rows."""
     places = dict.fromkeys((r["stock"], r["group"]) for r in records)
-    found = [_table(*place, [r for r in records if (r["stock"], r["group"]) == place]) for place in places]
-    seen = {r["method"] for r in records}
-    remarks = [f"* {name}: {text}" for name, text in REMARKS.items() if name in seen]
-    return "\n\n".join([*found, "\n".join([FOOT, *remarks])])
+    tables = [_table([r for r in records if (r["stock"], r["group"]) == place]) for place in places]
+    methods = {r["method"] for r in records}
+    remarks = [f"* {name}: {text}" for name, text in REMARKS.items() if name in methods]
+    return "\n\n".join([*tables, "\n".join([FOOT, *remarks])])
 
 
 def rows(records: list[Record]) -> dict[Row, dict[str, float | None]]:
-    """By (method, forecast) every score's mean over bins and seeds; None where one is missing."""
-    return {row: {name: _mean(some, name) for name in SCORES} for row, some in _grouped(records).items()}
+    """By row every score's mean over bins and seeds; None where one is missing."""
+    return {
+        row: {name: _mean(group, name) for name in SCORES}
+        for row, group in _grouped(records).items()
+    }
 
 
 def _grouped(records: list[Record]) -> dict[Row, list[Record]]:
-    keys = dict.fromkeys((r["method"], r["forecast"]) for r in records)
-    ordered = sorted(keys, key=lambda row: METHODS.index(row[0]))  # stable: forecasts stay as they came
-    return {row: [r for r in records if (r["method"], r["forecast"]) == row] for row in ordered}
+    groups: dict[Row, list[Record]] = {}
+    for record in records:
+        groups.setdefault(Row(record["method"], record["forecast"]), []).append(record)
+    # Stable: the forecasts of a method stay as they came.
+    ordered = sorted(groups, key=lambda row: METHODS.index(row.method))
+    return {row: groups[row] for row in ordered}
 
 
-def _table(stock: str, group: str, records: list[Record]) -> str:
+def _table(records: list[Record]) -> str:
     n_seeds = len({r["seed"] for r in records})
     lines = [list(HEAD), ["---"] * len(HEAD)]
-    lines += [_line(stock, row, some) for row, some in _grouped(records).items()]
-    head = f"{stock}, group {group}, {n_seeds} seed{'s' if n_seeds > 1 else ''}"
+    lines += [_line(row, group) for row, group in _grouped(records).items()]
+    place = f"{records[0]['stock']}, group {records[0]['group']}"
+    head = f"{place}, {n_seeds} seed{'s' if n_seeds > 1 else ''}"
     return "\n".join([head, "", *("| " + " | ".join(line) + " |" for line in lines)])
 
 
-def _line(stock: str, row: Row, records: list[Record]) -> list[str]:
-    method, forecast = row
+def _line(row: Row, records: list[Record]) -> list[str]:
     if all(r["mape"] is None for r in records):
-        return [f"{method}: {records[0]['outcome']}", *[""] * (len(HEAD) - 1)]
-    name = f"{method}, {forecast}" if any(r["sigma"] is not None for r in records) else method
+        return [f"{row.method}: {records[0]['outcome']}", *[""] * (len(HEAD) - 1)]
+    is_process = any(r["sigma"] is not None for r in records)
     at_bins = [_mean([r for r in records if r["bin"] == b], "mape") for b in TEST_BINS]
     mape, *others = (_shown(_mean(records, score)) for score in SCORES)
-    paper = printed(stock, method)
-    said = "" if paper is None else ", ".join(f"{paper[b]:.2f}" for b in TEST_BINS)
-    return [name, mape, ", ".join(_shown(value) for value in at_bins), *others, *_of_process(records), said]
+    paper = printed(records[0]["stock"], row.method)
+    return [
+        f"{row.method}, {row.forecast}" if is_process else row.method,
+        mape,
+        ", ".join(_shown(value) for value in at_bins),
+        *others,
+        *_of_process(records),
+        "" if paper is None else ", ".join(f"{paper[b]:.2f}" for b in TEST_BINS),
+    ]
 
 
 def _of_process(records: list[Record]) -> list[str]:
     """The noise, and how well the training bins are met."""
-    noise, distance, floor = (_shown(_mean(records, name)) for name in ("sigma", "training_W1", "training_floor"))
+    noise, distance, floor = (
+        _shown(_mean(records, name)) for name in ("sigma", "training_W1", "training_floor")
+    )
     return [noise, f"{distance} ({floor})"] if noise else ["", ""]
 
 

@@ -1,41 +1,38 @@
-"""The estimator face: fit, predict, forecast, scorecard, score, save, load. It holds no mathematics.
+"""The estimator face: fit, predict, forecast, score, save, load. It holds no mathematics.
 
-A method gives four things: how it fits, how it carries a cloud forward, and which values and arrays it must
-keep to do so after loading. Fitting sets `outcome_`, `seed_` and `seconds_` besides; a `remark` is what must be said
-wherever its name is shown.
+A method says how it fits, how it carries a cloud forward, and which values and arrays it needs to
+do so after loading. Fitting sets `outcome_`, `seed_` and `seconds_` besides; a `remark` is what
+must be said wherever its name is shown.
 """
 
 import abc
-import json
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self, Unpack, runtime_checkable
 
-import jax
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from itofit.arrays import read_arrays, write_arrays
 from itofit.errors import InputError
-from itofit.forecast import checked_times, grown_from, start_before
+from itofit.forecast import checked_times, start_before, starting_snapshot
+from itofit.metrics.distances import sliced_W1
 from itofit.metrics.floor import Metric, plain_weights
 from itofit.metrics.scorecard import Scorecard, score_snapshots
-from itofit.metrics.transport import sliced_W1
-from itofit.metrics.trivial import midpoint_at, persistence_at
+from itofit.metrics.trivial import persistence_at
+from itofit.problem import Streams
+from itofit.run_folder import Run, read_run, save_run
 from itofit.simulate.systems import KnownSystem
-from itofit.snapshots.anndata_file import from_anndata, is_anndata
-from itofit.snapshots.cells import CellSpace
-from itofit.snapshots.clouds import Snapshot, Snapshots, checked_names
-from itofit.snapshots.paired import PairedSnapshots
-from itofit.solve.outcome import Outcome
+from itofit.snapshots.anndata_file import is_anndata, selected_cells
+from itofit.snapshots.cells import CellKeywords, CellSelection
+from itofit.snapshots.clouds import Snapshot, Snapshots
+from itofit.solution import Outcome
+from itofit.solve.checkpoint import CheckpointFolder
+from itofit.solve.listeners import Listener, Watch
+from itofit.transport.displacement import midpoint_at
 from itofit.version import VERSION
-
-FORMAT = 2
-MODEL_FILE = "model.npz"
 
 
 class Face(BaseEstimator, abc.ABC):
@@ -44,25 +41,25 @@ class Face(BaseEstimator, abc.ABC):
     method: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
     remark: ClassVar[str] = ""
-    batched: ClassVar[bool] = False
 
+    snapshots_: Snapshots
     outcome_: Outcome
     seed_: int
     seconds_: float
 
     @abc.abstractmethod
-    def _learn(self, snapshots: Snapshots, **how: Any) -> None:
+    def _learn(self, snapshots: Snapshots, watch: Watch) -> None:
         """Fit to checked snapshots; set the learned attributes."""
 
-    @classmethod
-    def _learn_together(cls, models: Sequence[Any], data: Sequence[Snapshots]) -> None:
-        """Fit each to its own checked snapshots; in one batch where a method can."""
-        for model, snapshots in zip(models, data, strict=True):
-            model._learn(snapshots)
+    @abc.abstractmethod
+    def _carry(
+        self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None
+    ) -> Snapshots:
+        """Clouds at increasing times; `first` stands in for the first training snapshot."""
 
     @abc.abstractmethod
-    def _carry(self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None) -> Snapshots:
-        """Clouds at increasing times; `first` stands in for the first training snapshot where one is given."""
+    def _notes(self) -> tuple[str, ...]:
+        """What a scorecard says of the fit itself."""
 
     @abc.abstractmethod
     def _values(self) -> dict[str, Any]:
@@ -81,63 +78,124 @@ class Face(BaseEstimator, abc.ABC):
         X: Any,
         t: Any = None,
         *,
-        time_key: str | None = None,
-        rep: str | None = None,
-        genes: Sequence[str] | None = None,
-        layer: str | None = None,
-        n_pcs: int | None = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+        listeners: Sequence[Listener] = (),
+        **cells: Unpack[CellKeywords],
     ) -> Self:
-        """Fit to `Snapshots`, to points `X` with one time per row `t`, or to an AnnData.
+        """Fit to snapshots.
 
-        Of an AnnData, `time_key` names the column of obs with the times, and `rep` an array of obsm, or `genes` the
-        genes to use, from `layer` or X; with `n_pcs` so many principal components of them, or of all genes.
+        Parameters
+        ----------
+        X : Snapshots, array or AnnData
+            What was observed: `Snapshots`, points in rows with their times `t`, or an AnnData. Of
+            `PairedSnapshots` the moments solver also tests what each individual became; the others
+            do not.
+        t : array, optional
+            One time for every row of an array `X`.
+        checkpoint : path, optional
+            A folder in which an adversarial run is saved as it goes. The moments solver is done in
+            seconds and keeps none.
+        resume : bool
+            Continue the run saved in `checkpoint` by the same call, bit for bit.
+        listeners : sequence of callables, optional
+            Called with a `Progress` after every block of iterations.
+        **cells
+            Of an AnnData the words of `CellSelection`: `time_key` names the column of obs with the
+            times, `rep` an array of obsm, or `genes` the genes to use, from `layer` or X; with
+            `n_pcs` so many principal components of them, or of all genes.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from itofit import Persistence
+        >>> Persistence().fit(np.arange(8.0).reshape(8, 1), t=[0, 0, 0, 0, 1, 1, 1, 1])
+        Persistence()
         """
-        return self._fit(X, t, {"time_key": time_key, "rep": rep, "genes": genes, "layer": layer, "n_pcs": n_pcs})
-
-    def _fit(self, X: Any, t: Any, cells: dict[str, Any], **how: Any) -> Self:
-        snapshots = _observed(X, t, cells)
+        snapshots = _observed(X, t, CellSelection.of(cells))
         _check_motion(snapshots)
         if snapshots.space is not None and getattr(self, "verbose", False):
             sys.stderr.write(f"{counted(snapshots)}\n")
-        self._learn(snapshots, **how)
-        self.snapshots_ = snapshots
-        self.n_features_in_ = snapshots.n_dims
+        folder = None if checkpoint is None else CheckpointFolder(Path(checkpoint), resume)
+        self._learn(snapshots, Watch(tuple(listeners), folder))
+        self._keep(snapshots)
         return self
 
-    def predict(self, time: float, n_samples: int | None = None, start: str = "initial") -> np.ndarray:
-        """A cloud at one time, as an array; without `n_samples` one point per start point.
+    def predict(
+        self, time: float, n_samples: int | None = None, start: str = "initial"
+    ) -> np.ndarray:
+        """A cloud at one time.
 
-        `start="initial"` grows it from the first snapshot, `"previous"` from the last one at or before `time`;
-        `"between"` does so too and takes off along the way what would be missed at the snapshot after, so that an
-        interpolation is held to both; `"hedged"` does so with half of the cloud and moves the other half along the
-        straight lines of a transport plan. Weighted start points are resampled, so the rows count equally.
+        Parameters
+        ----------
+        time : float
+            From the first snapshot on.
+        n_samples : int, optional
+            Points of the cloud; by default one per start point. Weighted start points are
+            resampled, so the rows count equally.
+        start : {"initial", "previous", "bridge", "bridge_ot"}
+            Where the cloud starts. "initial": at the first snapshot; "previous": at the last one at
+            or before `time`; "bridge": as "previous", and what would be missed at the snapshot
+            after is taken off along the way, so that an interpolation is held to both; "bridge_ot":
+            so with half of the cloud, the other half on the straight lines of a transport plan.
+
+        Returns
+        -------
+        array of shape (n, n_dims)
+            Points in rows.
+
+        Examples
+        --------
+        >>> from itofit import Midpoint, Snapshots
+        >>> snapshots = Snapshots.from_arrays([[[0.0], [1.0]], [[2.0], [3.0]]], times=[0.0, 1.0])
+        >>> Midpoint().fit(snapshots).predict(0.5).mean()
+        np.float64(1.5)
         """
         self._check_fitted()
-        found = self.forecast([float(time)], n_samples, start)
-        if n_samples is None and plain_weights(found.weights[0]) is not None:
-            found = self.forecast([float(time)], self.snapshots_.counts[0], start)
-        return found.clouds[0]
+        cloud = self.forecast([float(time)], n_samples, start)
+        if n_samples is None and plain_weights(cloud.weights[0]) is not None:
+            cloud = self.forecast([float(time)], self.snapshots_.counts[0], start)
+        return cloud.clouds[0]
 
     def forecast(
-        self, times: Sequence[float] | np.ndarray, n_samples: int | None = None, start: str = "initial"
+        self,
+        times: Sequence[float] | np.ndarray,
+        n_samples: int | None = None,
+        start: str = "initial",
     ) -> Snapshots:
-        """Clouds at any times from the first snapshot on, as `Snapshots`."""
-        self._check_fitted()
-        wanted = checked_times(times, float(self.snapshots_.times[0]))
-        found = self._carry(wanted, n_samples, start, None)
-        return replace(found, space=self.snapshots_.space, made_by={**self._made_by(), "start": start})
+        """Clouds at any times from the first snapshot on.
 
-    def _made_by(self) -> dict[str, Any]:
-        """What is written beside what this model made."""
-        return {
-            "itofit": VERSION,
-            "method": getattr(self, "solver_", self.method),
-            "remark": self.remark or None,
-            "seed": self.seed_,
-            "outcome": self.outcome_.name,
-            "fitted_times": self.snapshots_.times,
-            "fitted_counts": np.asarray(self.snapshots_.counts),
-        }
+        Parameters
+        ----------
+        times : sequence of float
+            In any order; they come back increasing.
+        n_samples : int, optional
+            Points at each time; by default one per start point.
+        start : {"initial", "previous", "bridge", "bridge_ot"}
+            As of `predict`.
+
+        Returns
+        -------
+        Snapshots
+            One cloud a time, so that metrics and plots compare like with like.
+
+        Examples
+        --------
+        >>> from itofit import Persistence, Snapshots
+        >>> snapshots = Snapshots.from_arrays([[[0.0], [1.0]], [[2.0], [3.0]]], times=[0.0, 1.0])
+        >>> Persistence().fit(snapshots).forecast([0.5, 2.0]).times
+        array([0.5, 2. ])
+        """
+        self._check_fitted()
+        increasing = checked_times(times, float(self.snapshots_.times[0]))
+        clouds = self._carry(increasing, n_samples, start, None)
+        made_by = {**self._made_by(), "start": start}
+        return replace(clouds, space=self.snapshots_.space, made_by=made_by)
 
     def scorecard(
         self,
@@ -149,8 +207,35 @@ class Face(BaseEstimator, abc.ABC):
     ) -> Scorecard:
         """Score forecasts against held-out clouds, each distance beside its sampling floor.
 
-        Where `held_out` has a cloud at the first training time, the forecast starts from its rows and that time is
-        not scored. With `truth` the floor comes from the known system, else from halves of the held-out clouds.
+        Where `held_out` has a cloud at the first training time, the forecast starts from its rows
+        and that time is not scored.
+
+        Parameters
+        ----------
+        held_out : Snapshots
+            Clouds that no fit has met.
+        truth : KnownSystem, optional
+            Gives the floor; without it the floor comes from halves of the held-out clouds.
+        start : {"initial", "previous", "bridge", "bridge_ot"}
+            As of `predict`.
+        metrics : dict, optional
+            Distances by name, instead of the usual ones.
+
+        Returns
+        -------
+        Scorecard
+            Prints as a table with a verdict a time.
+
+        Examples
+        --------
+        >>> import jax
+        >>> from itofit import Persistence, known_system
+        >>> system = known_system("ou")
+        >>> snapshots = system.observe(60, [0.0, 0.5], key=jax.random.key(0))
+        >>> held_out = system.observe(60, [0.5], key=jax.random.key(1))
+        >>> card = Persistence().fit(snapshots).scorecard(held_out)
+        >>> [score.metric for score in card.scores]
+        ['W1', 'sliced_W1', 'coordinate_W1']
         """
         self._check_fitted()
         _check_dimension(held_out, self.snapshots_)
@@ -158,9 +243,9 @@ class Face(BaseEstimator, abc.ABC):
         at_start = held_out.index(first)
         begin = None if at_start is None else held_out.at(first)
 
-        def begun_at(time: float) -> Snapshot:
-            found = start_before(self.snapshots_, time, grown_from(start))
-            return begin if begin is not None and found.time == first else found
+        def start_at(time: float) -> Snapshot:
+            snapshot = start_before(self.snapshots_, time, starting_snapshot(start))
+            return begin if begin is not None and snapshot.time == first else snapshot
 
         scored = held_out.select([i for i in range(len(held_out)) if i != at_start])
         if len(scored) == 0:
@@ -169,105 +254,204 @@ class Face(BaseEstimator, abc.ABC):
                 found="none",
                 hint="hold out a later time",
             )
-        model = self._carry(checked_times(scored.times, first), None, start, begin)
         return score_snapshots(
-            model,
+            self._carry(checked_times(scored.times, first), None, start, begin),
             scored,
             persistence=lambda time: persistence_at(self.snapshots_, time),
             midpoint=lambda time: midpoint_at(self.snapshots_, time),
             truth=truth,
-            start=begun_at,
+            start=start_at,
             metrics=metrics,
             notes=self._notes(),
         )
 
-    def _notes(self) -> tuple[str, ...]:
-        """What a scorecard says of the fit itself."""
-        return (f"{self.method}: {self.remark}",) if self.remark else ()
-
     def score(self, X: Any, t: Any = None) -> float:
-        """Minus the mean sliced W1 between forecasts and these points: larger is better, as scikit-learn wants."""
+        """How near forecasts are to these points: larger is better, as scikit-learn wants it.
+
+        Parameters
+        ----------
+        X : Snapshots or array
+            Snapshots, or points in rows.
+        t : array, optional
+            One time for every row of an array `X`.
+
+        Returns
+        -------
+        float
+            Minus the mean sliced W1 over the times after the first.
+
+        Examples
+        --------
+        >>> from itofit import Persistence, Snapshots
+        >>> snapshots = Snapshots.from_arrays([[[0.0], [1.0]], [[0.0], [1.0]]], times=[0.0, 1.0])
+        >>> Persistence().fit(snapshots).score(snapshots)
+        0.0
+        """
         self._check_fitted()
         snapshots = X if isinstance(X, Snapshots) else _from_rows(X, t)
         _check_dimension(snapshots, self.snapshots_)
-        later = snapshots.select(np.flatnonzero(snapshots.times > self.snapshots_.times[0]).tolist())
+        later = np.flatnonzero(snapshots.times > self.snapshots_.times[0]).tolist()
         if len(later) == 0:
-            raise InputError(expected="points after the first training time", found="none", hint="score later times")
-        model = self.forecast(later.times.tolist())
-        pairs = zip(model, later, strict=True)
-        return -float(np.mean([sliced_W1(a.points, b.points, a.weights, b.weights) for a, b in pairs]))
+            raise InputError(
+                expected="points after the first training time",
+                found="none",
+                hint="score later times",
+            )
+        observed = snapshots.select(later)
+        model = self.forecast(observed.times.tolist())
+        distances = [
+            sliced_W1(a.points, b.points, a.weights, b.weights)
+            for a, b in zip(model, observed, strict=True)
+        ]
+        return -float(np.mean(distances)) + 0.0
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write the fitted model to a run folder, all or nothing; no pickle."""
+        """Write the fitted model to a run folder, all or nothing; no pickle.
+
+        Parameters
+        ----------
+        path : path
+            The folder; it is made where it does not exist.
+        overwrite : bool
+            Whether a model that is there may be replaced.
+
+        Raises
+        ------
+        InputError
+            Where a model is there already, or a parameter is a function that no file can hold.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from itofit import Persistence, Snapshots
+        >>> snapshots = Snapshots.from_arrays([[[0.0], [1.0]], [[2.0], [3.0]]], times=[0.0, 1.0])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Persistence().fit(snapshots).save(folder)
+        """
         self._check_fitted()
-        folder = Path(path)
-        if folder.exists() and not folder.is_dir():
-            raise InputError(expected="a folder to save into", found=f"a file at {folder}", hint="choose another name")
-        target = folder / MODEL_FILE
-        if target.exists() and not overwrite:
-            raise InputError(
-                expected="a folder without a model",
-                found=f"{target}",
-                hint="another name, or overwrite=True (--overwrite)",
-            )
-        params = {name: _plain(name, value) for name, value in self.get_params(deep=False).items()}
-        name = getattr(self, "solver_", self.method)
-        space = self.snapshots_.space
-        about = {"format": FORMAT, "method": name, "params": params, "values": self._values()}
-        about |= {} if space is None else {"cells": space.to_json()}
-        about |= {"pairs": True} if isinstance(self.snapshots_, PairedSnapshots) else {}
-        X, t, w = self.snapshots_.to_rows()
-        arrays = {"X": X, "t": t, "w": w, "names": np.asarray(self.snapshots_.names), **self._arrays()}
-        arrays |= {} if space is None else space.to_arrays()
-        folder.mkdir(parents=True, exist_ok=True)
-        write_arrays(target, {"about": np.asarray(json.dumps(about)), **arrays})
+        save_run(self, self._name(), path, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a run folder back; never unpickles."""
-        about, arrays = read_run(path)
-        if about["method"] not in (cls.method, *cls.aliases):
+        """Read a run folder of this class back; `itofit.load` reads one of any class.
+
+        Parameters
+        ----------
+        path : path
+            The folder given to `save`.
+
+        Returns
+        -------
+        estimator
+            The fitted model.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from itofit import Persistence, Snapshots
+        >>> snapshots = Snapshots.from_arrays([[[0.0], [1.0]], [[2.0], [3.0]]], times=[0.0, 1.0])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Persistence().fit(snapshots).save(folder)
+        ...     Persistence.load(folder).predict(1.0).ravel().tolist()
+        [2.0, 3.0]
+        """
+        run = read_run(path)
+        if run.method not in (cls.method, *cls.aliases):
             raise InputError(
                 expected=f"a run of the method {cls.method!r}",
-                found=f"{about['method']!r}",
-                hint="load it with its own class",
+                found=f"{run.method!r}",
+                hint="itofit.load(path), or its own class",
             )
-        model = cls(**about["params"])
-        snapshots = _restored(about, arrays)
-        space = CellSpace.restored(about["cells"], arrays) if "cells" in about else None
-        model.snapshots_ = replace(snapshots, space=space)
-        model.n_features_in_ = model.snapshots_.n_dims
-        model._restore(about["values"], arrays)
+        return cls._restored(run)
+
+    @classmethod
+    def _restored(cls, run: Run) -> Self:
+        """The fitted model of a run."""
+        model = cls(**run.params)
+        model._keep(run.snapshots)
+        model._restore(run.values, run.arrays)
         return model
+
+    def _keep(self, snapshots: Snapshots) -> None:
+        self.snapshots_ = snapshots
+        self.n_features_in_ = snapshots.n_dims
+
+    def _name(self) -> str:
+        """The method that was used."""
+        return getattr(self, "method_", self.method)
+
+    def _made_by(self) -> dict[str, Any]:
+        """What is written beside what this model made."""
+        return {
+            "itofit": VERSION,
+            "method": self._name(),
+            "remark": self.remark or None,
+            "seed": self.seed_,
+            "outcome": self.outcome_.name,
+            "fitted_times": self.snapshots_.times,
+            "fitted_counts": np.asarray(self.snapshots_.counts),
+        }
+
+    def _remark(self) -> tuple[str, ...]:
+        """What must be said wherever the name of the method is shown."""
+        return (f"{self.method}: {self.remark}",) if self.remark else ()
+
+    @property
+    def _streams(self) -> Streams:
+        """The random streams of this model."""
+        return Streams(self.seed_)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "snapshots_"):
-            raise NotFittedError(f"this {type(self).__name__} has not been fitted: call fit(snapshots) first")
+            raise NotFittedError(
+                f"this {type(self).__name__} has not been fitted: call fit(snapshots) first"
+            )
 
 
-def _restored(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Snapshots:
-    """The snapshots of a run folder; rows of pairs stay where they are."""
-    X, t, w, names = arrays["X"], arrays["t"], arrays["w"], arrays["names"].tolist()
-    if not about.get("pairs"):
-        return Snapshots.from_rows(X, t, w, names)
-    times = np.unique(t)
-    clouds, weights = (tuple(a[t == time] for time in times) for a in (X, w))
-    return PairedSnapshots(times, clouds, weights, checked_names(names, X.shape[1]))
+@runtime_checkable
+class Batched(Protocol):
+    """A method that trains several models at once."""
+
+    dt: Any
+
+    @classmethod
+    def _learn_batch(cls, models: Sequence[Any], data: Sequence[Snapshots]) -> None:
+        """Fit each to its own checked snapshots, in one batch."""
+        ...
 
 
 def counted(snapshots: Snapshots) -> str:
     """Cells at each time, for people to see before a fit."""
-    parts = ", ".join(f"{t:g}: {n}" for t, n in zip(snapshots.times, snapshots.counts, strict=True))
+    counts = zip(snapshots.times, snapshots.counts, strict=True)
+    parts = ", ".join(f"{t:g}: {n}" for t, n in counts)
     key = "time" if snapshots.space is None else snapshots.space.time_key
     return f"cells by {key}: {parts}; {snapshots.n_dims} coordinates"
 
 
 def fit_together(models: Sequence[Any], data: Sequence[Snapshots]) -> list[Any]:
-    """Fit estimators of one method and of equal choices, each to its own snapshots, in one batched run.
+    """Fit estimators of one method and of equal choices, each to its own snapshots, in one batch.
 
-    They may differ in `random_state` and in the size of a known sigma. The data sets need equal times and counts. Each
-    model is the one it would be by itself, up to round-off; a GPU trains them all in about the time of one. Methods
-    that do not train in batches fit one after the other.
+    Each model is the one it would be by itself, up to round-off; a GPU trains them all in about the
+    time of one. Methods that do not train in batches fit one after the other.
+
+    Parameters
+    ----------
+    models : sequence of estimators
+        They may differ in `random_state` and in the size of a known sigma.
+    data : sequence of Snapshots
+        One for each model, with equal times and counts.
+
+    Returns
+    -------
+    list of estimators
+        The same models, fitted.
+
+    Examples
+    --------
+    >>> from itofit import Persistence, Snapshots, fit_together
+    >>> snapshots = Snapshots.from_arrays([[[0.0], [1.0]], [[2.0], [3.0]]], times=[0.0, 1.0])
+    >>> len(fit_together([Persistence(), Persistence()], [snapshots, snapshots]))
+    2
     """
     if not models or len(models) != len(data):
         raise InputError(
@@ -278,56 +462,26 @@ def fit_together(models: Sequence[Any], data: Sequence[Snapshots]) -> list[Any]:
     choices = [_choices(model) for model in models]
     if any(choice != choices[0] for choice in choices):
         raise InputError(
-            expected="estimators of equal choices", found="different ones", hint="vary random_state and sigma only"
+            expected="estimators of equal choices",
+            found="different ones",
+            hint="vary random_state and sigma only",
         )
     if any(not np.array_equal(snapshots.times, data[0].times) for snapshots in data):
-        raise InputError(expected="data sets with the same times", found="different ones", hint="fit them one by one")
-    if models[0].batched and any(snapshots.counts != data[0].counts for snapshots in data):
         raise InputError(
-            expected="the same number of points in each snapshot of every data set fitted together",
-            found=", ".join(str(snapshots.counts) for snapshots in data),
-            hint="thin them to equal counts, or fit them one after the other",
+            expected="data sets with the same times",
+            found="different ones",
+            hint="fit them one by one",
         )
-    if models[0].batched and len(models) > 1 and isinstance(models[0].dt, str):
-        raise InputError(expected="dt given, the same for all", found=f"dt={models[0].dt!r}", hint="dt=0.01")
     _check_motion(data[0])
-    type(models[0])._learn_together(models, data)
+    if isinstance(models[0], Batched):
+        _check_batch(models, data)
+        type(models[0])._learn_batch(models, data)
+    else:
+        for model, snapshots in zip(models, data, strict=True):
+            model._learn(snapshots, Watch())
     for model, snapshots in zip(models, data, strict=True):
-        model.snapshots_, model.n_features_in_ = snapshots, snapshots.n_dims
+        model._keep(snapshots)
     return list(models)
-
-
-def read_run(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The description and the arrays of a run folder, or a refusal that says what is wrong with it."""
-    file = Path(path) / MODEL_FILE
-    if not file.is_file():
-        unfinished = any(Path(path).glob("checkpoint*.npz"))
-        raise InputError(
-            expected=f"a run folder with {MODEL_FILE}",
-            found="an unfinished run" if unfinished else f"no such file in {path}",
-            hint="finish it with the same command and --resume"
-            if unfinished
-            else "the folder given to --out or save()",
-        )
-    arrays = read_arrays(file, hint="fit again; a truncated or foreign file cannot be repaired")
-    try:
-        about = json.loads(str(arrays["about"]))
-        version = about["format"]
-        if not {"X", "t", "w", "names"} <= set(arrays) or not {"method", "params", "values"} <= set(about):
-            raise KeyError
-    except (KeyError, TypeError, json.JSONDecodeError):
-        raise InputError(
-            expected=f"{file} to be written by itofit",
-            found="something else",
-            hint="the folder given to --out or save()",
-        ) from None
-    if version != FORMAT:
-        raise InputError(
-            expected=f"run format {FORMAT}",
-            found=f"format {version}",
-            hint="load it with the itofit that wrote it",
-        )
-    return about, arrays
 
 
 def check_choices(model: Any, **allowed: Sequence[str]) -> None:
@@ -335,67 +489,53 @@ def check_choices(model: Any, **allowed: Sequence[str]) -> None:
     for name, words in allowed.items():
         if getattr(model, name) not in words:
             raise InputError(
-                expected=f"{name} to be one of {', '.join(words)}", found=f"{getattr(model, name)!r}", hint=words[0]
+                expected=f"{name} to be one of {', '.join(words)}",
+                found=f"{getattr(model, name)!r}",
+                hint=words[0],
             )
 
 
-def seed_of(random_state: int | np.integer | None) -> int:
-    """The seed a model uses: the one given, or a fresh one."""
-    if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
-    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
+def _check_batch(models: Sequence[Any], data: Sequence[Snapshots]) -> None:
+    if any(snapshots.counts != data[0].counts for snapshots in data):
         raise InputError(
-            expected="random_state to be a whole number from 0 on, or None",
-            found=f"{random_state!r}",
-            hint="0",
+            expected="the same number of points in each snapshot of every data set fitted together",
+            found=", ".join(str(snapshots.counts) for snapshots in data),
+            hint="thin them to equal counts, or fit them one after the other",
         )
-    return int(random_state)
-
-
-def device_named(name: str) -> Any:
-    """The device to run on: `auto` takes jax's default, `cpu` and `gpu` must exist."""
-    if name not in ("auto", "cpu", "gpu"):
-        raise InputError(expected="device to be auto, cpu or gpu", found=f"{name!r}", hint="auto")
-    if name == "auto":
-        return jax.devices()[0]
-    try:
-        return jax.devices(name)[0]
-    except RuntimeError:
-        found = ", ".join(str(d) for d in jax.devices())
+    if len(models) > 1 and isinstance(models[0].dt, str):
         raise InputError(
-            expected=f"a {name} that jax can see",
-            found=found,
-            hint="pip install 'itofit[gpu]', or device='cpu'",
-        ) from None
+            expected="dt given, the same for all", found=f"dt={models[0].dt!r}", hint="dt=0.01"
+        )
 
 
-def processor() -> Any:
-    """The CPU, where jax has been left one beside its accelerator; else the default device."""
-    try:
-        return jax.devices("cpu")[0]
-    except RuntimeError:
-        return jax.devices()[0]
-
-
-def _observed(X: Any, t: Any, cells: dict[str, Any]) -> Snapshots:
+def _observed(X: Any, t: Any, cells: CellSelection) -> Snapshots:
     """What was given, as snapshots."""
     if isinstance(X, Snapshots) and t is not None:
-        raise InputError(expected="Snapshots alone, or points with t", found="Snapshots and t", hint="fit(snapshots)")
+        raise InputError(
+            expected="Snapshots alone, or points with t",
+            found="Snapshots and t",
+            hint="fit(snapshots)",
+        )
     if is_anndata(X):
         if t is not None:
-            raise InputError(expected="time_key with an AnnData", found="t", hint="fit(adata, time_key='day')")
-        return from_anndata(X, **cells)
-    asked = [name for name, value in cells.items() if value is not None]
-    if asked:
+            raise InputError(
+                expected="time_key with an AnnData", found="t", hint="fit(adata, time_key='day')"
+            )
+        return selected_cells(X, cells)
+    if cells.named:
         raise InputError(
-            expected=f"{', '.join(asked)} with an AnnData", found=f"{type(X).__name__}", hint="leave it out"
+            expected=f"{', '.join(cells.named)} with an AnnData",
+            found=f"{type(X).__name__}",
+            hint="leave it out",
         )
     return X if isinstance(X, Snapshots) else _from_rows(X, t)
 
 
 def _from_rows(X: Any, t: Any) -> Snapshots:
     if t is None:
-        raise InputError(expected="Snapshots, or points X with times t", found="X alone", hint="fit(X, t)")
+        raise InputError(
+            expected="Snapshots, or points X with times t", found="X alone", hint="fit(X, t)"
+        )
     names = [str(c) for c in X.columns] if hasattr(X, "columns") else None
     return Snapshots.from_rows(np.asarray(X), np.asarray(t), names=names)
 
@@ -405,7 +545,8 @@ def _choices(model: Any) -> tuple[Any, ...]:
     params = model.get_params(deep=False)
     sigma = params.pop("sigma", None)
     params.pop("random_state", None)
-    return type(model), sigma if isinstance(sigma, str) else "known", repr(sorted(params.items()))
+    kind = sigma if isinstance(sigma, str) else "known"
+    return type(model), kind, repr(sorted(params.items()))
 
 
 def _check_motion(snapshots: Snapshots) -> None:
@@ -424,20 +565,3 @@ def _check_dimension(snapshots: Snapshots, fitted: Snapshots) -> None:
             found=f"{snapshots.n_dims}",
             hint="the same columns in the same order",
         )
-
-
-def _plain(name: str, value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if hasattr(value, "tolist") and not isinstance(value, str):
-        return np.asarray(value).tolist()
-    if isinstance(value, tuple):
-        return list(value)
-    if value is None or isinstance(value, bool | int | float | str | list | dict):
-        return value
-    shown = re.sub(r"\s+at 0x[0-9a-f]+", "", repr(value))
-    raise InputError(
-        expected=f"{name} to be a number, text or array, so that it can be written without code",
-        found=shown,
-        hint="keep the model in memory, or give an array",
-    )

@@ -1,9 +1,9 @@
 """Forecast: push a cloud through a process to any time, as snapshots again."""
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,23 +12,29 @@ import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
 from itofit.errors import InputError
+from itofit.problem import Stream, Streams
 from itofit.process.ito import ItoProcess
 from itofit.simulate.euler import euler_path, euler_push
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshot, Snapshots, numeric_times, time_tolerance
 from itofit.snapshots.scaling import Scaling
+from itofit.solution import Solution
+from itofit.transport.bridging import bridged
 
-# Where a cloud is grown from; a forecast may also be `between`: grown from the snapshot before, landed in that after;
-# or `hedged`: half of it so, half on straight lines between the two.
+# Where a cloud starts; a forecast may also be a bridge, from the snapshot before to the one after,
+# or half of it so and half along the straight lines of a transport plan.
 STARTS = ("initial", "previous")
-BETWEEN, HEDGED = "between", "hedged"
-# (clouds, their ends, weights, the snapshot to land in, shares of the way) -> (clouds, weights)
-Landing = Callable[..., tuple[list[np.ndarray], np.ndarray]]
+BRIDGE = "bridge"
+BRIDGE_OT = "bridge_ot"
+# Points that carry the check of a step.
+_MOST_CHECKED = 1000
 
 
 @dataclass(frozen=True, eq=False)
 class Conditional:
-    """Where paths from given states are later, as draws: `(n_paths, n_dims)`, or one such array a state."""
+    """Where paths from given states are later, as draws: `(n_paths, n_dims)`, or one such array a
+    state.
+    """
 
     draws: Float[np.ndarray, "*n n_paths n_dims"]
 
@@ -47,11 +53,15 @@ class Conditional:
         """The conditional standard deviation."""
         return self.draws.std(axis=-2)
 
-    def quantile(self, levels: float | Sequence[float]) -> Float[np.ndarray, "*levels_and_n n_dims"]:
+    def quantile(
+        self, levels: float | Sequence[float]
+    ) -> Float[np.ndarray, "*levels_and_n n_dims"]:
         """Conditional quantiles, coordinate by coordinate; several levels come first."""
         wanted = np.asarray(levels, dtype=np.float64)
         if wanted.size == 0 or not np.all((wanted >= 0.0) & (wanted <= 1.0)):
-            raise InputError(expected="levels between 0 and 1", found=f"{levels!r}", hint="(0.1, 0.5, 0.9)")
+            raise InputError(
+                expected="levels between 0 and 1", found=f"{levels!r}", hint="(0.1, 0.5, 0.9)"
+            )
         return np.quantile(self.draws, wanted, axis=-2)
 
 
@@ -59,7 +69,9 @@ def checked_times(times: Sequence[float] | np.ndarray, first: float) -> np.ndarr
     """Increasing forecast times from `first` on, or a refusal."""
     wanted = np.atleast_1d(numeric_times(times))
     if wanted.ndim != 1 or wanted.size == 0 or not np.all(np.isfinite(wanted)):
-        raise InputError(expected="one or more finite times", found=f"{times!r}", hint="forecast([0.5, 5.0])")
+        raise InputError(
+            expected="one or more finite times", found=f"{times!r}", hint="forecast([0.5, 5.0])"
+        )
     tolerance = 1e-11 * max(abs(first), float(np.abs(wanted).max()))
     if np.any(wanted < first - tolerance):
         raise InputError(
@@ -74,7 +86,8 @@ def start_before(snapshots: Snapshots, time: float, start: str) -> Snapshot:
     """The first snapshot (`initial`), or the last one at or before `time` (`previous`)."""
     if start not in STARTS:
         raise InputError(
-            expected=f"start to be one of {', '.join(STARTS)}, or of a forecast {BETWEEN} or {HEDGED}",
+            expected=f"start to be one of {', '.join(STARTS)}, or of a forecast {BRIDGE} or "
+            f"{BRIDGE_OT}",
             found=f"{start!r}",
             hint="'initial'",
         )
@@ -84,23 +97,28 @@ def start_before(snapshots: Snapshots, time: float, start: str) -> Snapshot:
     return snapshots.at(float(earlier[-1]))
 
 
-def resampled(
-    points: Float[np.ndarray, "n n_dims"], weights: Float[np.ndarray, " n"], size: int | None, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """`size` equally weighted points by systematic resampling, or with None every point once with its weight."""
+def resampled(cloud: Snapshot, size: int | None, rng: np.random.Generator) -> Snapshot:
+    """`size` equally weighted points by systematic resampling; with None the cloud as it is."""
     if size is None:
-        return points, weights
-    return points[resampled_rows(weights, size, seed)], np.full(size, 1.0 / size)
+        return cloud
+    rows = resampled_rows(cloud.weights, size, rng)
+    return Snapshot(cloud.time, cloud.points[rows], np.full(size, 1.0 / size))
 
 
-def resampled_rows(weights: Float[np.ndarray, " n"], size: int, seed: int) -> Int[np.ndarray, " size"]:
+def resampled_rows(
+    weights: Float[np.ndarray, " n"], size: int, rng: np.random.Generator
+) -> Int[np.ndarray, " size"]:
     """`size` row numbers by systematic resampling, in no order."""
     if size < 2:
-        raise InputError(expected="n_samples of at least 2", found=f"{size}", hint="leave it out for all start points")
-    rng = np.random.default_rng(seed)
+        raise InputError(
+            expected="n_samples of at least 2",
+            found=f"{size}",
+            hint="leave it out for all start points",
+        )
     positions = (np.arange(size) + rng.uniform()) / size
     order = rng.permutation(len(weights))
-    rows = order[np.minimum(np.searchsorted(np.cumsum(weights[order]), positions), len(weights) - 1)]
+    places = np.searchsorted(np.cumsum(weights[order]), positions)
+    rows = order[np.minimum(places, len(weights) - 1)]
     return rng.permutation(rows)
 
 
@@ -112,12 +130,17 @@ def push_forward(
     *,
     key: PRNGKeyArray,
 ) -> list[Float[np.ndarray, "n n_dims"]]:
-    """The cloud grown from `start` at each of the increasing `times`, row k the same particle throughout."""
-    x, now, clouds = jnp.asarray(start.points, dtype=float), start.time, []
+    """The cloud carried from `start` to each of the increasing `times`, row k the same particle
+    throughout.
+    """
+    x = jnp.asarray(start.points, dtype=float)
+    now = start.time
+    clouds = []
     for i, time in enumerate(times):
         if time > now:
             steps = jnp.asarray(Mesh.refine([now, time], dt).steps, dtype=float)
-            x, now = _push(process, x, steps, jax.random.fold_in(key, i), jnp.asarray(now, float)), time
+            x = _push(process, x, steps, jax.random.fold_in(key, i), jnp.asarray(now, float))
+            now = time
         clouds.append(start.points if now == start.time else np.asarray(x, dtype=np.float64))
     return clouds
 
@@ -125,10 +148,9 @@ def push_forward(
 def push_in_units(
     process: ItoProcess,
     scaling: Scaling,
+    dt: float,
     start: Snapshot,
     times: Sequence[float] | np.ndarray,
-    dt: float,
-    *,
     key: PRNGKeyArray,
 ) -> list[Float[np.ndarray, "n n_dims"]]:
     """`push_forward` of a standardised process, from and to the user's units.
@@ -136,7 +158,8 @@ def push_in_units(
     It runs in standardised units, where single precision serves whatever the user's units are.
     """
     standard = Snapshot(start.time, scaling.standardise(start.points), start.weights)
-    return [scaling.restore(z) for z in finite(push_forward(process, standard, times, dt, key=key), times[-1])]
+    clouds = push_forward(process, standard, times, dt, key=key)
+    return [scaling.restore(z) for z in finite(clouds, times[-1])]
 
 
 def finite(clouds: list[np.ndarray], last: float) -> list[np.ndarray]:
@@ -145,82 +168,158 @@ def finite(clouds: list[np.ndarray], last: float) -> list[np.ndarray]:
         raise InputError(
             expected=f"a process that stays finite up to t = {last:g}",
             found="points that ran to infinity",
-            hint="forecast nearer to the data; the drift is extrapolated where no point was ever seen",
+            hint="forecast nearer to the data; the drift is extrapolated where no point was ever "
+            "seen",
         )
     return clouds
 
 
-def grown(
-    process: Any,
-    scaling: Scaling,
-    snapshots: Snapshots,
-    times: np.ndarray,
-    dt: float,
-    *,
-    n_samples: int | None,
-    start: str,
-    first: Snapshot | None,
-    seed: int,
-    key: PRNGKeyArray,
-    land: Landing,
-    push: Callable[..., list[np.ndarray]] = push_in_units,
-) -> Snapshots:
-    """Clouds at increasing `times`, grown from the snapshot that `start` names; `first` stands in for the first.
+# (start, increasing times, key) -> a cloud at each time, all in the user's units
+Push = Callable[[Snapshot, Sequence[float], PRNGKeyArray], list[np.ndarray]]
 
-    Of clouds `between` and `hedged`, `land` holds the paths to the snapshot after; beyond the last there is none.
+
+@dataclass(frozen=True, eq=False)
+class Forecaster:
+    """Clouds at any time, carried there from the snapshots of a fit.
+
+    - `push`: carries a cloud forward. `snapshots`: where clouds start, in the user's units.
     """
-    clouds, masses = [], []
-    begins = [start_before(snapshots, float(t), grown_from(start)).time for t in times]
-    for began, group in itertools.groupby(range(len(times)), key=lambda i: begins[i]):
-        wanted = [float(times[i]) for i in group]
-        source = first if first is not None and began == first.time else snapshots.at(began)
-        points, weights = resampled(source.points, source.weights, n_samples, seed)
-        after = int(np.searchsorted(snapshots.times, began, side="right"))
-        begin_key = jax.random.fold_in(key, after - 1)
-        held = start in (BETWEEN, HEDGED) and after < len(snapshots)
-        ends = [float(snapshots.times[after])] if held else []
-        found = push(process, scaling, Snapshot(began, points, weights), [*wanted, *ends], dt, key=begin_key)
-        if ends:
-            shares = [(t - began) / (ends[0] - began) for t in wanted]
-            goal, resting = snapshots.at(ends[0]), ([points] * len(wanted), points, weights)
-            found, weights = land(found[:-1], found[-1], weights, goal, shares)
-            if start == HEDGED:  # points at rest land along the straight lines of the transport plan
-                lines, masses_of_lines = land(*resting, goal, shares)
-                found = [np.concatenate(both) for both in zip(found, lines, strict=True)]
-                weights = np.concatenate([weights, masses_of_lines]) / 2.0
-            if n_samples is not None:
-                rows = resampled_rows(weights, n_samples, seed)
-                found, weights = [cloud[rows] for cloud in found], np.full(n_samples, 1.0 / n_samples)
-        clouds += found
-        masses += [weights] * len(wanted)
-    return Snapshots.from_arrays(clouds, times, masses, snapshots.names)
+
+    push: Push
+    snapshots: Snapshots
+    streams: Streams
+
+    def clouds(
+        self,
+        times: np.ndarray,
+        n_samples: int | None = None,
+        start: str = "initial",
+        first: Snapshot | None = None,
+    ) -> Snapshots:
+        """Clouds at increasing `times`; `first` stands in for the first snapshot where given."""
+        begins = [self._start(float(time), start).time for time in times]
+        points = []
+        weights = []
+        for began, group in itertools.groupby(range(len(times)), key=lambda i: begins[i]):
+            chosen = [float(times[i]) for i in group]
+            is_first = first is not None and began == first.time
+            source = first if first is not None and is_first else self.snapshots.at(began)
+            clouds = self._from_one(source, chosen, n_samples, start)
+            points += [cloud.points for cloud in clouds]
+            weights += [cloud.weights for cloud in clouds]
+        return Snapshots.from_arrays(points, times, weights, self.snapshots.names)
+
+    def _start(self, time: float, start: str) -> Snapshot:
+        return start_before(self.snapshots, time, starting_snapshot(start))
+
+    def _from_one(
+        self, source: Snapshot, times: list[float], n_samples: int | None, start: str
+    ) -> list[Snapshot]:
+        """The clouds of one start; a bridge is held to the snapshot after it, if there is one."""
+        cloud = resampled(source, n_samples, self.streams.rng(Stream.resampling))
+        after = int(np.searchsorted(self.snapshots.times, source.time, side="right"))
+        key = self.streams.key(Stream.forecast, after - 1)
+        if start in STARTS or after == len(self.snapshots):
+            clouds = self.push(cloud, times, key)
+            return [Snapshot(t, x, cloud.weights) for t, x in zip(times, clouds, strict=True)]
+        target = self.snapshots.at(float(self.snapshots.times[after]))
+        *clouds, end = self.push(cloud, [*times, target.time], key)
+        paths = Paths(times, clouds, end, cloud)
+        bridges = paths.bridged(target)
+        if start == BRIDGE_OT:
+            bridges = _half_and_half(bridges, paths.at_rest().bridged(target))
+        if n_samples is None:
+            return bridges
+        return [self._thinned(bridge, n_samples) for bridge in bridges]
+
+    def _thinned(self, cloud: Snapshot, n_samples: int) -> Snapshot:
+        return resampled(cloud, n_samples, self.streams.rng(Stream.resampling))
 
 
-def grown_from(start: str) -> str:
-    """The snapshot that such a forecast is grown from, `initial` or `previous`."""
-    return "previous" if start in (BETWEEN, HEDGED) else start
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """Paths of a process from the cloud `start`: where they are at `times`, and at their `end`."""
+
+    times: list[float]
+    clouds: list[np.ndarray]
+    end: np.ndarray
+    start: Snapshot
+
+    def at_rest(self) -> "Paths":
+        """Paths that do not move: their bridges are the straight lines of the transport plan."""
+        points = self.start.points
+        return Paths(self.times, [points] * len(self.times), points, self.start)
+
+    def bridged(self, target: Snapshot) -> list[Snapshot]:
+        """The paths moved so that they end in the snapshot `target`."""
+        length = target.time - self.start.time
+        fractions = [(time - self.start.time) / length for time in self.times]
+        clouds, weights = bridged(self.clouds, self.end, self.start.weights, target, fractions)
+        return [Snapshot(t, x, weights) for t, x in zip(self.times, clouds, strict=True)]
+
+
+def _half_and_half(some: list[Snapshot], others: list[Snapshot]) -> list[Snapshot]:
+    """Both clouds at every time, each counting half."""
+    joined = []
+    for a, b in zip(some, others, strict=True):
+        points = np.concatenate([a.points, b.points])
+        weights = np.concatenate([a.weights, b.weights]) / 2.0
+        joined.append(Snapshot(a.time, points, weights))
+    return joined
+
+
+def forecaster_of(solution: Solution) -> Forecaster:
+    """The forecaster of a fitted process."""
+    problem = solution.problem
+    push = functools.partial(push_in_units, solution.process, problem.scaling, problem.dt)
+    return Forecaster(push, problem.observed, problem.streams)
+
+
+def starting_snapshot(start: str) -> str:
+    """The snapshot that such a forecast starts from, `initial` or `previous`."""
+    return "previous" if start in (BRIDGE, BRIDGE_OT) else start
 
 
 def step_doubling_error(
     process: ItoProcess, start: Snapshot, times: np.ndarray, dt: float, *, key: PRNGKeyArray
 ) -> float:
-    """How far halving `dt` moves the law: the largest shift of a mean or sd at `times`, in units of that sd.
+    """How far halving `dt` moves the law: the largest shift of a mean or sd at `times`, in units of
+    that sd.
 
-    Both chains are driven by the same Brownian path, so the difference is the scheme's and not the noise's.
-    The returned value compares dt with dt / 2; Euler's weak error at dt is about twice that.
+    Both chains are driven by the same Brownian path, so the difference is the scheme's and not the
+    noise's. The returned value compares dt with dt / 2; Euler's weak error at dt is about twice
+    that.
     """
-    coarse, worst = Mesh.refine(np.concatenate([[start.time], times[times > start.time]]), dt), 0.0
+    coarse = Mesh.refine(np.concatenate([[start.time], times[times > start.time]]), dt)
+    worst = 0.0
     h = jnp.asarray(coarse.steps, dtype=float)
-    x0, w = jnp.asarray(start.points, dtype=float), jnp.asarray(start.weights, dtype=float)
-    z, begin = jax.random.normal(key, (len(h), 2, *x0.shape)), jnp.asarray(start.time, dtype=float)
+    x0 = jnp.asarray(start.points, dtype=float)
+    w = jnp.asarray(start.weights, dtype=float)
+    z = jax.random.normal(key, (len(h), 2, *x0.shape))
+    begin = jnp.asarray(start.time, dtype=float)
     fine = _path(process, x0, jnp.repeat(h / 2.0, 2), z.reshape(-1, *x0.shape), begin)[::2]
     plain = _path(process, x0, h, (z[:, 0] + z[:, 1]) / jnp.sqrt(2.0), begin)
     for k in coarse.observed[1:]:
-        (m0, s0), (m1, s1) = _moments(plain[k], w), _moments(fine[k], w)
+        (m0, s0) = _moments(plain[k], w)
+        (m1, s1) = _moments(fine[k], w)
         shift = jnp.maximum(jnp.abs(m0 - m1), jnp.abs(s0 - s1)) / jnp.maximum(s1, 1e-12)
         # A chain that runs to infinity is as far off as can be; max() would pass over its NaN.
         worst = max(worst, float(jnp.max(jnp.where(jnp.isnan(shift), jnp.inf, shift))))
     return worst
+
+
+def step_error_from_first(
+    process: ItoProcess, snapshots: Snapshots, dt: float, streams: Streams
+) -> float:
+    """How far halving dt moves a mean or sd of the first snapshot's points, in sds.
+
+    All in the units of the process.
+    """
+    first = snapshots.at(float(snapshots.times[0]))
+    size = min(len(first.points), _MOST_CHECKED)
+    start = resampled(first, size, streams.rng(Stream.resampling))
+    key = streams.key(Stream.step_check)
+    return step_doubling_error(process, start, snapshots.times, dt, key=key)
 
 
 def _moments(x, w):

@@ -3,8 +3,8 @@
 Whatever is fitted, scaling, principal components, process, sees the other times only.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
 
 import numpy as np
 from sklearn.base import clone
@@ -12,17 +12,20 @@ from sklearn.base import clone
 from itofit.errors import InputError
 from itofit.estimator import FokkerPlanckProcess
 from itofit.face import Face
-from itofit.forecast import BETWEEN
+from itofit.forecast import BRIDGE
 from itofit.metrics.scorecard import Scorecard
 from itofit.snapshots.anndata_file import cell_times, cells_like, is_anndata, label_time
+from itofit.snapshots.cells import CellKeywords, CellSelection
 from itofit.snapshots.clouds import Snapshots, time_tolerance
 
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """A fit without one time: the `model`, the cells `held_out`, its `forecast` of them and the `scorecard`.
+    """A fit without one time: the `model`, the cells `held_out`, its `forecast` of them and the
+    `scorecard`.
 
-    `kind` says whether snapshots lie on both sides of the time (`interpolation`) or on one (`extrapolation`).
+    `kind` says whether snapshots lie on both sides of the time (`interpolation`) or on one
+    (`extrapolation`).
     """
 
     time: float
@@ -40,21 +43,41 @@ def leave_out(
     data: Any,
     day: float | str,
     *,
-    time_key: str = "day",
-    rep: str | None = None,
-    genes: Any = None,
-    layer: str | None = None,
-    n_pcs: int | None = None,
     model: Face | None = None,
-    start: str = BETWEEN,
+    start: str = BRIDGE,
+    **cells: Unpack[CellKeywords],
 ) -> LeftOut:
-    """Fit a copy of `model` to everything but the time `day` of an AnnData or of `Snapshots`, and score that time.
+    """Fit a copy of a model to everything but one time, and score its forecast of that time.
 
-    `time_key`, `rep`, `genes`, `layer` and `n_pcs` are those of `fit`; without any of the last four `obsm["X_pca"]` is
-    taken. `model` is a `FokkerPlanckProcess` unless one is given. `start` is that of `forecast`: by default a time
-    between snapshots is held to both its neighbours.
+    Parameters
+    ----------
+    data : AnnData or Snapshots
+        With the time that is left out, one before it and at least one other.
+    day : float or str
+        The time to leave out: 2, or a label such as "D2".
+    model : estimator, optional
+        A `FokkerPlanckProcess` unless one is given.
+    start : {"initial", "previous", "bridge", "bridge_ot"}
+        As of `forecast`: by default a time between snapshots is held to both its neighbours.
+    **cells
+        Of an AnnData the words of `CellSelection`; `time_key` is "day" and `rep` "X_pca" unless
+        something else is named.
+
+    Returns
+    -------
+    LeftOut
+        The model, its forecast and the scorecard.
+
+    Examples
+    --------
+    >>> import jax
+    >>> from itofit import Midpoint, known_system, leave_out
+    >>> snapshots = known_system("ou").observe(60, [0.0, 0.5, 1.0], key=jax.random.key(0))
+    >>> leave_out(snapshots, 0.5, model=Midpoint()).kind
+    'interpolation'
     """
     fresh: Any = FokkerPlanckProcess(random_state=0) if model is None else clone(model)
+    selection = CellSelection.of(cells)
     if isinstance(data, Snapshots):
         i = _position(data.times, label_time(day))
         held_out = data.select([i])
@@ -62,16 +85,28 @@ def leave_out(
         return _scored(fresh, held_out, start)
     if not is_anndata(data):
         raise InputError(
-            expected="an AnnData, or Snapshots", found=type(data).__name__, hint="Snapshots.from_rows(X, t)"
+            expected="an AnnData, or Snapshots",
+            found=type(data).__name__,
+            hint="Snapshots.from_rows(X, t)",
         )
-    t = cell_times(data, time_key)
+    selection = _with_usual(selection)
+    t = cell_times(data, selection.time_key)
     times = np.unique(t)
     left = times[_position(times, label_time(day))]
-    rep = "X_pca" if (rep, genes, n_pcs) == (None, None, None) else rep
-    fresh.fit(data[t != left], time_key=time_key, rep=rep, genes=genes, layer=layer, n_pcs=n_pcs)
+    fresh.fit(data[t != left], **selection.named)
     space = fresh.snapshots_.space
     assert space is not None
     return _scored(fresh, cells_like(data[t == left], space), start)
+
+
+def _with_usual(selection: CellSelection) -> CellSelection:
+    """The column and the array that cells usually have, where nothing else was named."""
+    nothing_named = (selection.rep, selection.genes, selection.n_pcs) == (None, None, None)
+    return replace(
+        selection,
+        time_key=selection.time_key or "day",
+        rep="X_pca" if nothing_named else selection.rep,
+    )
 
 
 def _position(times: np.ndarray, time: float) -> int:
@@ -81,7 +116,8 @@ def _position(times: np.ndarray, time: float) -> int:
         raise InputError(
             expected="a time after the first, of three or more",
             found=f"{time:g} of {', '.join(f'{t:g}' for t in times)}",
-            hint="a process runs forwards from the first snapshot, and two others are needed to fit it",
+            hint="a process runs forwards from the first snapshot, and two others are needed to "
+            "fit it",
         )
     return int(near[0])
 
@@ -89,5 +125,6 @@ def _position(times: np.ndarray, time: float) -> int:
 def _scored(model: Face, held_out: Snapshots, start: str) -> LeftOut:
     time = float(held_out.times[0])
     kind = "interpolation" if time < model.snapshots_.times[-1] else "extrapolation"
-    forecast, card = model.forecast([time], start=start), model.scorecard(held_out, start=start)
+    forecast = model.forecast([time], start=start)
+    card = model.scorecard(held_out, start=start)
     return LeftOut(time, kind, model, held_out, forecast, card)

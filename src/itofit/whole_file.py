@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write to; it takes that place when the block ends well and is gone when it does not.
+    """A name beside `path` to write to: renamed to `path` when the block ends well, else deleted.
 
     Every process has a name of its own, so that two of them do not write into one file.
     """

@@ -1,4 +1,6 @@
-"""Weak collocation regression: exact expectations, the order of the quadrature, and the published example."""
+"""Weak collocation regression: exact expectations, the order of the quadrature, and the published
+example.
+"""
 
 import itertools
 
@@ -9,26 +11,28 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from itofit import Collocation, FitWarning, Snapshots
-from itofit.baselines.collocation import (
+from itofit.baselines.collocation_system import (
     Gaussians,
     expectations,
     quadrature_rows,
     thresholded_least_squares,
     weak_rows,
 )
+from itofit.problem import Stream, Streams
 from itofit.process import Monomials
 from itofit.snapshots.clouds import Snapshot
 
 # dX = (OFFSET + X MATRIX') dt + diag(SIGMA) dW, with a rotation that no gradient field has.
-OFFSET, SIGMA = np.array([0.5, -0.2]), np.array([0.6, 0.9])
+OFFSET = np.array([0.5, -0.2])
+SIGMA = np.array([0.6, 0.9])
 MATRIX = np.array([[-1.0, 0.8], [-0.6, -1.5]])
 
 
 def gaussian_cloud(mean, covariance, n=41, reach=7.0):
     """A weighted grid on which expectations of smooth functions are those of N(mean, covariance).
 
-    The trapezoid rule on a line converges faster than any power for a Gaussian times an entire function; with
-    these nodes 1e-10 is reached.
+    The trapezoid rule on a line converges faster than any power for a Gaussian times an entire
+    function; with these nodes 1e-10 is reached.
     """
     u = np.linspace(-reach, reach, n)
     grid = np.array(list(itertools.product(u, repeat=len(mean))))
@@ -36,13 +40,20 @@ def gaussian_cloud(mean, covariance, n=41, reach=7.0):
 
 
 def linear_moments(times, n_steps=4000):
-    """Mean and covariance of the linear process by fourth-order Runge-Kutta on their equations, exact to 1e-10."""
+    """Mean and covariance of the linear process by fourth-order Runge-Kutta on their equations,
+    exact to 1e-10.
+    """
 
     def rates(state):
-        m, P = state[0], state[1:]
-        return np.concatenate([[OFFSET + MATRIX @ m], MATRIX @ P + P @ MATRIX.T + np.diag(SIGMA**2)])
+        m = state[0]
+        P = state[1:]
+        return np.concatenate(
+            [[OFFSET + MATRIX @ m], MATRIX @ P + P @ MATRIX.T + np.diag(SIGMA**2)]
+        )
 
-    state, now, found = np.array([[1.5, -1.0], [0.3, 0.1], [0.1, 0.2]]), 0.0, []
+    state = np.array([[1.5, -1.0], [0.3, 0.1], [0.1, 0.2]])
+    now = 0.0
+    moments = []
     for time in times:
         count = max(1, round(n_steps * (time - now)))
         h = (time - now) / count
@@ -52,8 +63,8 @@ def linear_moments(times, n_steps=4000):
             k3 = rates(state + h / 2 * k2)
             state = state + h / 6 * (k1 + 2 * k2 + 2 * k3 + rates(state + h * k3))
         now = time
-        found.append((state[0], state[1:]))
-    return found
+        moments.append((state[0], state[1:]))
+    return moments
 
 
 def linear_snapshots(times):
@@ -88,40 +99,52 @@ def dense():
 @pytest.fixture(scope="module")
 def small():
     rng = np.random.default_rng(3)
-    return Snapshots.from_arrays([rng.normal(loc=0.1 * i, size=(200, 2)) for i in range(4)], [0.0, 0.1, 0.2, 0.3])
+    return Snapshots.from_arrays(
+        [rng.normal(loc=0.1 * i, size=(200, 2)) for i in range(4)], [0.0, 0.1, 0.2, 0.3]
+    )
 
 
 # Exact expectations
 
 
 def test_expectations_of_a_gaussian_are_the_closed_form():
-    m, v, rho, s = 0.3, 0.7, np.array([-1.0, 0.2, 2.0]), 0.8
+    m = 0.3
+    v = 0.7
+    rho = np.array([-1.0, 0.2, 2.0])
+    s = 0.8
     points, weights = gaussian_cloud(np.array([m]), np.array([[v]]), n=81)
     cloud = Snapshot(0.0, points, weights / weights.sum())
-    value, slope, curvature = expectations(cloud, Gaussians(rho[:, None], np.array([s])), Monomials.up_to(1, 1))
+    gaussians = Gaussians(rho[:, None], np.array([s]))
+    moments = expectations(cloud, gaussians, Monomials.up_to(1, 1))
     # psi N(m, v) is a Gaussian again, of mass `mass`, mean `mu` and variance `tau`.
     tau = 1.0 / (1.0 / v + 1.0 / s**2)
     mu = tau * (m / v + rho / s**2)
     mass = s / np.sqrt(v + s**2) * np.exp(-0.5 * (m - rho) ** 2 / (v + s**2))
-    np.testing.assert_allclose(value, mass, rtol=1e-9)
-    np.testing.assert_allclose(slope[:, 0, 0], mass * (rho - mu) / s**2, rtol=1e-9)
-    np.testing.assert_allclose(slope[:, 0, 1], mass * (rho * mu - mu**2 - tau) / s**2, rtol=1e-9)
-    np.testing.assert_allclose(curvature[:, 0], mass * ((mu - rho) ** 2 + tau - s**2) / s**4, rtol=1e-9)
+    np.testing.assert_allclose(moments.value, mass, rtol=1e-9)
+    np.testing.assert_allclose(moments.slope[:, 0, 0], mass * (rho - mu) / s**2, rtol=1e-9)
+    np.testing.assert_allclose(
+        moments.slope[:, 0, 1], mass * (rho * mu - mu**2 - tau) / s**2, rtol=1e-9
+    )
+    np.testing.assert_allclose(
+        moments.curvature[:, 0], mass * ((mu - rho) ** 2 + tau - s**2) / s**4, rtol=1e-9
+    )
 
 
 def test_chunks_add_up(monkeypatch, small):
-    tests, phi = Gaussians(np.random.default_rng(0).normal(size=(5, 2)), np.array([1.0, 0.5])), Monomials.up_to(2, 2)
-    whole = expectations(small.at(0.1), tests, phi)
-    monkeypatch.setattr("itofit.baselines.collocation._CHUNK", 700)
-    for a, b in zip(whole, expectations(small.at(0.1), tests, phi), strict=True):
+    gaussians = Gaussians(np.random.default_rng(0).normal(size=(5, 2)), np.array([1.0, 0.5]))
+    phi = Monomials.up_to(2, 2)
+    whole = expectations(small.at(0.1), gaussians, phi)
+    monkeypatch.setattr("itofit.baselines.collocation_system._CHUNK", 700)
+    for a, b in zip(whole, expectations(small.at(0.1), gaussians, phi), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("rule", ["trapezoid", "simpson"])
 def test_the_linear_process_is_found_up_to_the_quadrature(dense, rule):
     model = Collocation(degree=1, rule=rule, random_state=0).fit(dense)
-    # Second moments relax at rates up to 3 or so: with a step of 0.05 the trapezoid is off by h^2 / 12 x rate^3, about
-    # 6e-3, and Simpson by h^4 / 180 x rate^5, about 1e-5. Solving for drift and noise together may treble that.
+    # Second moments relax at rates up to 3 or so: with a step of 0.05 the trapezoid is off by h^2 /
+    # 12 x rate^3, about 6e-3, and Simpson by h^4 / 180 x rate^5, about 1e-5. Solving for drift and
+    # noise together may treble that.
     tolerance = {"trapezoid": 2e-2, "simpson": 1e-4}[rule]
     assert linear_error(model) < tolerance
     known = Collocation(SIGMA, degree=1, rule=rule, random_state=0).fit(dense)
@@ -132,7 +155,10 @@ def test_the_linear_process_is_found_up_to_the_quadrature(dense, rule):
 @pytest.mark.parametrize(("rule", "order"), [("trapezoid", 2), ("simpson", 4)])
 def test_the_error_falls_with_the_order_of_the_rule(dense, rule, order):
     coarse = dense.select(range(0, 21, 2))
-    error = [linear_error(Collocation(degree=1, rule=rule, random_state=0).fit(s)) for s in (coarse, dense)]
+    error = [
+        linear_error(Collocation(degree=1, rule=rule, random_state=0).fit(s))
+        for s in (coarse, dense)
+    ]
     assert np.log2(error[0] / error[1]) == pytest.approx(order, abs=0.4)
 
 
@@ -145,9 +171,12 @@ def test_terms_that_are_not_there_are_found_to_be_zero_and_dropped(dense):
 
 
 def test_units_do_not_matter(dense):
-    mean, scale = np.array([30.0, -2.0]), np.array([1e3, 1e-2])
-    moved = Snapshots.from_arrays([mean + scale * x for x in dense.clouds], dense.times, dense.weights)
-    model = Collocation(degree=1, rule="simpson", centres="data", random_state=0).fit(moved)
+    mean = np.array([30.0, -2.0])
+    scale = np.array([1e3, 1e-2])
+    rescaled = Snapshots.from_arrays(
+        [mean + scale * x for x in dense.clouds], dense.times, dense.weights
+    )
+    model = Collocation(degree=1, rule="simpson", centres="data", random_state=0).fit(rescaled)
     slope = scale[:, None] * MATRIX / scale
     np.testing.assert_allclose(model.coefficients_[1:], slope.T, rtol=1e-3)
     np.testing.assert_allclose(model.sigma_, scale * SIGMA, rtol=1e-3)
@@ -163,7 +192,9 @@ def test_units_do_not_matter(dense):
 def test_quadrature_rows():
     change, weights = quadrature_rows(np.array([0.0, 1.0, 3.0, 5.0, 5.5]), "simpson")
     np.testing.assert_allclose(change, [[-1, 1, 0, 0, 0], [0, 0, 0, -1, 1], [0, -1, 0, 1, 0]])
-    np.testing.assert_allclose(weights, [[0.5, 0.5, 0, 0, 0], [0, 0, 0, 0.25, 0.25], [0, 2 / 3, 8 / 3, 2 / 3, 0]])
+    np.testing.assert_allclose(
+        weights, [[0.5, 0.5, 0, 0, 0], [0, 0, 0, 0.25, 0.25], [0, 2 / 3, 8 / 3, 2 / 3, 0]]
+    )
     np.testing.assert_allclose(quadrature_rows(np.array([0.0, 2.0]), "simpson")[1], [[1.0, 1.0]])
     np.testing.assert_allclose(
         quadrature_rows(np.array([0.0, 1.0, 2.0]), "trapezoid")[1], [[0.5, 0.5, 0], [0, 0.5, 0.5]]
@@ -174,32 +205,35 @@ def test_quadrature_rows():
 def test_rules_integrate_polynomials_of_their_degree(rule, degree):
     times = np.linspace(1.0, 3.0, 7)
     change, weights = quadrature_rows(times, rule)
-    np.testing.assert_allclose(change @ times ** (degree + 1), weights @ ((degree + 1) * times**degree), rtol=1e-12)
+    np.testing.assert_allclose(
+        change @ times ** (degree + 1), weights @ ((degree + 1) * times**degree), rtol=1e-12
+    )
 
 
 def test_without_a_threshold_it_is_least_squares(small):
     model = Collocation(degree=2, width=1.0, random_state=0)
     with pytest.warns(FitWarning, match="negative"):  # clouds that only move ask for no noise
         model.fit(small)
-    rng = np.random.default_rng(0)
-    tests = model._gaussians(small, np.ones(2), 14, rng)
+    rng = Streams(0).rng(Stream.centres)
+    gaussians = model._gaussians(small, np.ones(2), 14, rng)
     # In raw units from the start: the same rows as long as the test functions are the same.
-    rows = weak_rows(small, tests, model.dictionary_, "trapezoid")
+    rows = weak_rows(small, gaussians, model.dictionary_, "trapezoid")
     A = np.concatenate([rows.drift[:, 0], rows.drift[:, 1], 0.5 * rows.noise], axis=1)
     wanted = np.linalg.lstsq(A, rows.change)[0]
     np.testing.assert_allclose(model.coefficients_.T.ravel(), wanted[:12], rtol=1e-6, atol=1e-9)
 
 
-def test_thresholding_drops_by_share_and_refits():
+def test_thresholding_drops_by_norm_and_refits():
     rng = np.random.default_rng(0)
     A = rng.normal(size=(50, 4)) * np.array([1.0, 1e3, 1.0, 1.0])
     y = A @ np.array([1.0, 2e-3, 0.0, 0.01]) + 1e-4 * rng.normal(size=50)
     nothing = np.zeros(4, dtype=bool)
-    found = thresholded_least_squares(A, y, 0.1, nothing)
+    sparse = thresholded_least_squares(A, y, 0.1, nothing)
     wanted = np.linalg.lstsq(A[:, :2], y)[0]
-    np.testing.assert_allclose(found, [*wanted, 0.0, 0.0], rtol=1e-10)
-    kept = thresholded_least_squares(A, y, 0.1, np.array([False, False, False, True]))
-    assert kept[3] == pytest.approx(0.01, rel=0.1)
+    np.testing.assert_allclose(sparse, [*wanted, 0.0, 0.0], rtol=1e-10)
+    protected = np.array([False, False, False, True])
+    refitted = thresholded_least_squares(A, y, 0.1, protected)
+    assert refitted[3] == pytest.approx(0.01, rel=0.1)
     np.testing.assert_array_equal(thresholded_least_squares(A, y, 1e9, nothing), 0.0)
 
 
@@ -215,14 +249,17 @@ def test_rows_that_leave_something_open_are_named():
 @pytest.mark.parametrize("sigma", ["learn", 1.0])
 @pytest.mark.parametrize(("rule_width", "centre_range"), [(None, 1.0), (0.85, 3.0)])
 def test_the_published_cubic(sigma, rule_width, centre_range):
-    """Two gaps, the trapezoid: a plain implementation was seen to err by 0.14 to 0.28 over three seeds.
+    """Two gaps, the trapezoid: a plain implementation errs by 0.14 to 0.28 over three
+    seeds.
 
-    Most of it is the rule's bias, about 0.1 and the same for every seed; the rest is the sampling error of 10 000
-    points, which the narrow first snapshot amplifies.
+    Most of it is the rule's bias, about 0.1 and the same for every seed; the rest is the sampling
+    error of 10 000 points, which the narrow first snapshot amplifies.
     """
     for seed in range(3):
         data = cubic_snapshots([0.2, 0.5, 1.0], seed)
-        model = Collocation(sigma, width=rule_width, centre_range=centre_range, random_state=seed).fit(data)
+        model = Collocation(
+            sigma, width=rule_width, centre_range=centre_range, random_state=seed
+        ).fit(data)
         c = model.coefficients_[:, 0]
         assert max(abs(c[1] - 1.0), abs(c[3] + 1.0)) < 0.3
         assert np.abs(c[[0, 2]]).max() < 0.2
@@ -255,7 +292,9 @@ def test_a_row_twice_is_a_row_of_double_weight(small):
 def test_order_of_rows_does_not_matter(small):
     X, t, _ = small.to_rows()
     order = np.random.default_rng(0).permutation(len(t))
-    a, b = (Collocation(0.5, degree=2, random_state=0).fit(X[i], t[i]) for i in (slice(None), order))
+    a, b = (
+        Collocation(0.5, degree=2, random_state=0).fit(X[i], t[i]) for i in (slice(None), order)
+    )
     np.testing.assert_array_equal(a.coefficients_, b.coefficients_)
 
 
@@ -269,7 +308,9 @@ def test_save_and_load(small, tmp_path, sigma):
     loaded = Collocation.load(tmp_path / "run")
     for start in ("initial", "previous"):
         for a, b in zip(
-            model.forecast([0.05, 0.2, 0.5], start=start), loaded.forecast([0.05, 0.2, 0.5], start=start), strict=True
+            model.forecast([0.05, 0.2, 0.5], start=start),
+            loaded.forecast([0.05, 0.2, 0.5], start=start),
+            strict=True,
         ):
             np.testing.assert_array_equal(a.points, b.points)
             np.testing.assert_array_equal(a.weights, b.weights)
@@ -280,8 +321,8 @@ def test_save_and_load(small, tmp_path, sigma):
 
 def test_previous_starts_from_the_snapshot_before(small):
     model = Collocation(0.5, degree=2, random_state=0).fit(small)
-    found = np.sort(model.predict(0.2, start="previous"), axis=0)
-    np.testing.assert_allclose(found, np.sort(small.clouds[2], axis=0), rtol=1e-12, atol=1e-14)
+    cloud = np.sort(model.predict(0.2, start="previous"), axis=0)
+    np.testing.assert_allclose(cloud, np.sort(small.clouds[2], axis=0), rtol=1e-12, atol=1e-14)
     assert model.forecast([0.15, 0.2, 0.4], n_samples=50, start="previous").counts == (50, 50, 50)
 
 
@@ -290,8 +331,12 @@ def test_scorecard_and_process(small):
     card = model.scorecard(small)
     assert len(card.to_records()) > 0
     x = np.array([0.2, -0.4])
-    np.testing.assert_allclose(model.process_.drift(jnp.asarray(x, dtype=float)), model.drift(x), rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(model.process_.diffusion(jnp.asarray(x, dtype=float)), 0.5 * np.eye(2), rtol=1e-5)
+    np.testing.assert_allclose(
+        model.process_.drift(jnp.asarray(x, dtype=float)), model.drift(x), rtol=1e-3, atol=1e-4
+    )
+    np.testing.assert_allclose(
+        model.process_.diffusion(jnp.asarray(x, dtype=float)), 0.5 * np.eye(2), rtol=1e-5
+    )
 
 
 def test_scikit_learn_can_clone():
@@ -303,7 +348,7 @@ def test_scikit_learn_can_clone():
 
 def test_every_parameter_is_documented():
     for name in Collocation().get_params():
-        assert f"`{name}`" in (Collocation.__doc__ or "")
+        assert f"\n    {name} : " in (Collocation.__doc__ or "")
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,14 @@ def test_the_forecast_is_that_of_pandas(window, missing):
     frame = pd.DataFrame(values)
     windows = frame.expanding(1) if window is None else frame.rolling(window, min_periods=1)
     np.testing.assert_allclose(rolling_mean(values, window), windows.mean().shift(1), rtol=1e-12)
-    windows = np.log(frame).expanding(1) if window is None else np.log(frame).rolling(window, min_periods=1)
-    np.testing.assert_allclose(rolling_mean(values, window, log=True), np.exp(windows.mean().shift(1)), rtol=1e-12)
+    windows = (
+        np.log(frame).expanding(1)
+        if window is None
+        else np.log(frame).rolling(window, min_periods=1)
+    )
+    np.testing.assert_allclose(
+        rolling_mean(values, window, log=True), np.exp(windows.mean().shift(1)), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -34,7 +40,8 @@ def test_a_constant_series_is_forecast_without_error(log):
 
 @pytest.mark.parametrize("window", [1, 5, 20])
 def test_a_linear_trend_is_missed_by_half_a_window_and_a_half(window):
-    slope, days = 3.0, np.arange(50.0)
+    slope = 3.0
+    days = np.arange(50.0)
     values = slope * days[:, None] + np.array([0.0, 10.0])
     error = (values - rolling_mean(values, window))[window:]
     np.testing.assert_allclose(error, slope * (window + 1) / 2, rtol=1e-12)
@@ -42,8 +49,8 @@ def test_a_linear_trend_is_missed_by_half_a_window_and_a_half(window):
 
 def test_a_row_of_nan_asks_for_the_day_to_come():
     values = panel(10)
-    asked = rolling_mean(np.vstack([values, np.full(6, np.nan)]), 4)[-1]
-    np.testing.assert_allclose(asked, values[-4:].mean(axis=0), rtol=1e-12)
+    forecast = rolling_mean(np.vstack([values, np.full(6, np.nan)]), 4)[-1]
+    np.testing.assert_allclose(forecast, values[-4:].mean(axis=0), rtol=1e-12)
 
 
 def test_a_window_without_values_gives_nan_and_a_longer_one_reaches_past_it():

@@ -1,4 +1,4 @@
-"""The files of Klein et al. from a server on this machine: fetched once, hashed, and refused when they are wrong."""
+"""The files of Klein et al. from a server on this machine: fetched once, hashed, or refused."""
 
 import bz2
 import hashlib
@@ -18,16 +18,21 @@ from itofit.datasets import klein2015
 from itofit.datasets.klein2015 import _N_GENES, _SAMPLES, GEO, _folder, _load, _Sample
 
 GENES = ["Gnai3", "Pbsn", "Cdc45", "H19", "Scml2", "Apoh", "Narf"]
-DAYS, CELLS = (0.0, 2.0, 4.0, 7.0), (5, 3, 4, 6)
+DAYS = (0.0, 2.0, 4.0, 7.0)
+CELLS = (5, 3, 4, 6)
 SMALL = tuple(
-    _Sample(f"GSM{i}", f"GSM{i}_d{day:g}.csv.bz2", day, n) for i, (day, n) in enumerate(zip(DAYS, CELLS, strict=True))
+    _Sample(f"GSM{i}", f"GSM{i}_d{day:g}.csv.bz2", day, n)
+    for i, (day, n) in enumerate(zip(DAYS, CELLS, strict=True))
 )
 
 
 def table(sample, genes=GENES, quote=""):
     """Rows of a file as text, each a list, different in every file."""
     counts = np.random.default_rng(sample.n_cells).poisson(1.0, size=(len(genes), sample.n_cells))
-    return [[f"{quote}{gene}{quote}", *map(str, row)] for gene, row in zip(genes, counts.tolist(), strict=True)]
+    return [
+        [f"{quote}{gene}{quote}", *map(str, row)]
+        for gene, row in zip(genes, counts.tolist(), strict=True)
+    ]
 
 
 def packed(rows):
@@ -39,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         geo = self.server
-        geo.asked.append(self.path)
+        geo.requests.append(self.path)
         if self.path not in geo.files:
             self.send_error(404)
             return
@@ -55,12 +60,14 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Geo(HTTPServer):
-    """Serves files under `<accession>/suppl`, remembers what was asked for, and can send less than it should."""
+    """Serves files under `<accession>/suppl`, remembers requests, and can send too little."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server_port}/geo"
-        self.asked, self.missing_bytes, self.says_length = [], 0, True
+        self.requests = []
+        self.missing_bytes = 0
+        self.says_length = True
         self.files = {}
         for sample in SMALL:
             self.put(sample, table(sample))
@@ -113,16 +120,16 @@ def test_it_fits_in_a_file_and_in_snapshots(geo, tmp_path):
     back = anndata.read_h5ad(tmp_path / "cells.h5ad")
     assert back.uns["source"]["accession"] == "GSE65525"
     assert back.uns["source"]["sha256"] == adata.uns["source"]["sha256"]
-    snapshots = from_anndata(back, "day", genes=["H19", "Narf"])
+    snapshots = from_anndata(back, time_key="day", genes=["H19", "Narf"])
     assert snapshots.times.tolist() == list(DAYS)
     assert [len(cloud) for cloud in snapshots.clouds] == list(CELLS)
 
 
 def test_files_are_fetched_once(geo, tmp_path):
     first = load(geo, tmp_path)
-    assert sorted(geo.asked) == sorted(geo.files)
+    assert sorted(geo.requests) == sorted(geo.files)
     second = load(geo, tmp_path)
-    assert len(geo.asked) == 4
+    assert len(geo.requests) == 4
     np.testing.assert_array_equal(first.X.toarray(), second.X.toarray())
     assert names(tmp_path) == sorted([sample.file for sample in SMALL] + ["hashes.json"])
 
@@ -137,15 +144,22 @@ def test_only_the_missing_file_is_fetched(geo, tmp_path):
     load(geo, tmp_path)
     (tmp_path / SMALL[2].file).unlink()
     load(geo, tmp_path)
-    assert len(geo.asked) == 5
-    assert geo.asked[-1].endswith(SMALL[2].file)
+    assert len(geo.requests) == 5
+    assert geo.requests[-1].endswith(SMALL[2].file)
 
 
 def test_hashes_are_recorded_and_told(geo, tmp_path):
     source = load(geo, tmp_path).uns["source"]
-    wanted = {path.rsplit("/")[-1]: hashlib.sha256(content).hexdigest() for path, content in geo.files.items()}
+    wanted = {
+        path.rsplit("/")[-1]: hashlib.sha256(content).hexdigest()
+        for path, content in geo.files.items()
+    }
     assert json.loads((tmp_path / "hashes.json").read_text()) == wanted
-    assert source == {"accession": "GSE65525", "files": [sample.file for sample in SMALL], "sha256": wanted}
+    assert source == {
+        "accession": "GSE65525",
+        "files": [sample.file for sample in SMALL],
+        "sha256": wanted,
+    }
 
 
 def test_a_changed_file_is_refused_until_it_is_fetched_again(geo, tmp_path, refused):
@@ -189,14 +203,17 @@ def test_a_download_that_ends_early_is_refused_and_leaves_nothing(geo, tmp_path,
 
 
 def test_a_download_that_ends_early_without_a_word_is_seen_when_read(geo, tmp_path, refused):
-    geo.missing_bytes, geo.says_length = 10, False
+    geo.missing_bytes = 10
+    geo.says_length = False
     with refused(str(tmp_path / SMALL[0].file), "complete", "delete it"):
         load(geo, tmp_path)
 
 
 def test_a_file_the_server_does_not_have_is_refused(geo, tmp_path, refused):
     del geo.files[f"/geo/GSM2/suppl/{SMALL[2].file}"]
-    with refused(f"{geo.url}/GSM2/suppl/{SMALL[2].file}", "HTTP status 404", str(tmp_path / SMALL[2].file)):
+    with refused(
+        f"{geo.url}/GSM2/suppl/{SMALL[2].file}", "HTTP status 404", str(tmp_path / SMALL[2].file)
+    ):
         load(geo, tmp_path)
     assert names(tmp_path) == [SMALL[0].file, SMALL[1].file]
 
@@ -234,7 +251,10 @@ WRONG = {
     "a gene too few": (lambda rows: rows[:-1], ("row 7 ", "one of 7 genes", "the end of the file")),
     "a gene too many": (lambda rows: [*rows, ["Cav2", "0", "0", "0", "0"]], ("row 8 ", "7 genes")),
     "a cell too few": (lambda rows: [row[:-1] for row in rows], ("row 1 ", "4 cells", "found 3")),
-    "a cell too many in one row": (lambda rows: [*rows[:2], [*rows[2], "0"], *rows[3:]], ("row 3 ", "found 5")),
+    "a cell too many in one row": (
+        lambda rows: [*rows[:2], [*rows[2], "0"], *rows[3:]],
+        ("row 3 ", "found 5"),
+    ),
     "another gene": (changed(4, 0, "Sox2"), ("row 5 ", "'Scml2'", "'Sox2'")),
     "another order": (lambda rows: [rows[1], rows[0], *rows[2:]], ("row 1 ", "'Gnai3'", "'Pbsn'")),
     "a negative count": (changed(2, 3, "-1"), ("row 3 ", "non-negative", "-1 for cell 3")),
@@ -271,7 +291,12 @@ def test_quotes_are_not_part_of_a_name(geo, tmp_path):
 
 def test_the_real_files():
     assert _N_GENES == 24175
-    assert [(sample.day, sample.n_cells) for sample in _SAMPLES] == [(0.0, 933), (2.0, 303), (4.0, 683), (7.0, 798)]
+    assert [(sample.day, sample.n_cells) for sample in _SAMPLES] == [
+        (0.0, 933),
+        (2.0, 303),
+        (4.0, 683),
+        (7.0, 798),
+    ]
     assert [f"{GEO}/{sample.accession}/suppl/{sample.file}" for sample in _SAMPLES] == [
         f"https://ftp.ncbi.nlm.nih.gov/geo/samples/GSM1599nnn/{name.split('_')[0]}/suppl/{name}"
         for name in (
@@ -307,4 +332,4 @@ def test_without_anndata_nothing_is_fetched(geo, tmp_path, monkeypatch, refused)
     monkeypatch.setitem(sys.modules, "anndata", None)
     with refused("anndata", "not installed", "itofit[anndata]"):
         load(geo, tmp_path)
-    assert geo.asked == []
+    assert geo.requests == []

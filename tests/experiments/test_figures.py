@@ -1,4 +1,6 @@
-"""The figures: the bound holds, the numbers printed are those drawn, and the command writes what is asked."""
+"""The figures: the bound holds, the numbers printed are those drawn, and the command writes what is
+asked.
+"""
 
 import json
 import math
@@ -22,7 +24,12 @@ ROUND_OFF = 1.0 + 1e-9
 @pytest.fixture
 def small(monkeypatch):
     """The simulations of the bound at a few points each, and no fits."""
-    for name, value in {"KS": (0.5, 2.0), "TS": (0.5, 2.0), "STEPS": (4, 64), "N_POINTS": 60}.items():
+    for name, value in {
+        "KS": (0.5, 2.0),
+        "TS": (0.5, 2.0),
+        "STEPS": (4, 64),
+        "N_POINTS": 60,
+    }.items():
         monkeypatch.setattr(error_bound, name, value)
     monkeypatch.setattr(error_bound, "penalised", lambda settings: ([], []))
 
@@ -30,17 +37,17 @@ def small(monkeypatch):
 @pytest.mark.parametrize(("drift", "error"), error_bound.cases())
 @pytest.mark.parametrize("k", [0.5, 2.0])
 def test_coupled_paths_stay_within_the_bound(small, drift, error, k):
-    found = error_bound.gap(drift, error, k, 2.0, 50, seed=0)
-    assert found.W1 / found.coupled <= ROUND_OFF
-    assert found.coupled <= found.largest * ROUND_OFF
-    assert found.largest <= found.discrete_bound * ROUND_OFF
-    assert found.discrete_bound < found.bound
+    gap = error_bound.gap(drift, error, k, 2.0, 50, seed=0)
+    assert gap.W1 / gap.coupled <= ROUND_OFF
+    assert gap.coupled <= gap.largest * ROUND_OFF
+    assert gap.largest <= gap.discrete_bound * ROUND_OFF
+    assert gap.discrete_bound < gap.bound
 
 
 def test_an_understated_error_breaks_the_bound(small):
-    found = error_bound.gap("unstable", "constant", 1.5, 2.0, 50, seed=0, eps=0.1)
-    assert found.largest == pytest.approx(found.discrete_bound)
-    assert found.coupled > error_bound.bound(0.09, 1.5, 2.0)
+    gap = error_bound.gap("unstable", "constant", 1.5, 2.0, 50, seed=0, eps=0.1)
+    assert gap.largest == pytest.approx(gap.discrete_bound)
+    assert gap.coupled > error_bound.bound(0.09, 1.5, 2.0)
 
 
 def test_the_bound_of_the_chain_tends_to_that_of_continuous_time():
@@ -76,13 +83,19 @@ def test_the_command_writes_the_bound_and_its_numbers(small, tmp_path, capsys):
     assert (record["figure"], record["seed"]) == ("error-bound", 3)
     assert record["settings"]["eps"] == error_bound.EPS
     assert [len(record[name]) for name in ("K", "T", "dt")] == [8, 8, 8]
-    assert all(g["coupled"] <= g["discrete_bound"] * ROUND_OFF for name in ("K", "T", "dt") for g in record[name])
+    assert all(
+        g["coupled"] <= g["discrete_bound"] * ROUND_OFF
+        for name in ("K", "T", "dt")
+        for g in record[name]
+    )
     assert record["fits"] == []
     assert "error-bound.png" in capsys.readouterr().out
 
 
 def test_fits_with_penalties_have_a_panel_of_their_own():
-    fits = [error_bound.Penalised(p, k, 0.5, 2.0, 9.0, 0.1, 0.01) for p, k in ((0.0, 2.0), (0.1, 1.0))]
+    fits = [
+        error_bound.Penalised(p, k, 0.5, 2.0, 9.0, 0.1, 0.01) for p, k in ((0.0, 2.0), (0.1, 1.0))
+    ]
     ax = Figure().subplots()
     assert error_bound.penalty_panel(ax, fits) is ax
     assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "0.1"]
@@ -103,35 +116,47 @@ def affine(matrix, offset=(0.0, 0.0)):
         (affine([[0.0, -5.0], [5.0, 0.0]]), -5.0, 0.5, 0.0),
         (affine([[2.0, 0.0], [0.0, 2.0]]), 0.0, 0.2, 0.2),
         (affine([[2.0, 4.0], [-4.0, 2.0]]), 4.0, math.hypot(0.2, 0.4), 0.2),
-        (affine([[0.0, 0.0], [0.0, 0.0]], [3.0, 0.0]), 0.0, 0.3 / math.sqrt(2.0), 0.3 / math.sqrt(2.0)),
+        (
+            affine([[0.0, 0.0], [0.0, 0.0]], [3.0, 0.0]),
+            0.0,
+            0.3 / math.sqrt(2.0),
+            0.3 / math.sqrt(2.0),
+        ),
     ],
 )
 def test_a_field_is_read_as_a_rotation_and_a_rest(field, rate, ratio, curl_free):
     angles = np.linspace(0.0, 2.0 * np.pi, 64, endpoint=False)
     points = math.sqrt(2.0) * np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    found = curl.read(field(points), points)
-    assert found.rate == pytest.approx(rate, abs=1e-9)
-    assert found.ratio == pytest.approx(ratio)
-    assert found.curl_free == pytest.approx(curl_free, abs=1e-9)
-    assert found.remainder == pytest.approx(curl_free, abs=1e-9)
+    reading = curl.read(field(points), points)
+    assert reading.rate == pytest.approx(rate, abs=1e-9)
+    assert reading.ratio == pytest.approx(ratio)
+    assert reading.curl_free == pytest.approx(curl_free, abs=1e-9)
+    assert reading.remainder == pytest.approx(curl_free, abs=1e-9)
 
 
 @pytest.mark.parametrize("rate", curl.STARTS.values())
 def test_a_start_is_the_rotation_it_is_named_after(rate):
     points = np.random.default_rng(0).normal(size=(50, 2))
     drift = curl._rows(curl.rotating(rate, span=0.15, seed=0))
-    np.testing.assert_allclose(drift(points), rate / 10.0 * curl.rotation(points), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        drift(points), rate / 10.0 * curl.rotation(points), rtol=1e-5, atol=1e-5
+    )
 
 
 def test_curl_panels_show_the_fields_given(tmp_path):
     points = np.random.default_rng(0).normal(size=(50, 2))
     fields = {"truth": curl.rotation, "from zero": np.zeros_like}
-    line = [curl.Panel(title, field, curl.read(field(points), points)) for title, field in fields.items()]
+    line = [
+        curl.Panel(title, field, curl.read(field(points), points))
+        for title, field in fields.items()
+    ]
     figure = curl.panels(
-        {"isotropic": line, "anisotropic": line[:1]}, dict.fromkeys(("isotropic", "anisotropic"), points)
+        {"isotropic": line, "anisotropic": line[:1]},
+        dict.fromkeys(("isotropic", "anisotropic"), points),
     )
     top, still, bottom, empty = figure.axes
-    arrows, none = top.collections[1], still.collections[1]
+    arrows = top.collections[1]
+    none = still.collections[1]
     np.testing.assert_array_equal(top.collections[0].get_offsets(), points)
     np.testing.assert_allclose(arrows.U, 10.0 * arrows.get_offsets()[:, 1])
     np.testing.assert_array_equal(none.V, 0.0)
@@ -140,25 +165,33 @@ def test_curl_panels_show_the_fields_given(tmp_path):
     assert "rate 0.00, |g|/|g true| 0.00" in still.get_title()
     assert bottom.get_visible()
     assert not empty.get_visible()
-    write(Picture(figure, {"dt": 1.0}, {"curl": {}}), "curl", Settings(seed=2, device="cpu"), tmp_path)
+    write(
+        Picture(figure, {"dt": 1.0}, {"curl": {}}), "curl", Settings(seed=2, device="cpu"), tmp_path
+    )
     assert (tmp_path / "curl.png").read_bytes().startswith(PNG)
     record = json.loads((tmp_path / "curl.json").read_text())
     assert (record["seed"], record["settings"]) == (2, {"dt": 1.0})
 
 
 def test_every_start_is_fitted_and_weights_decay_only_where_nothing_else_decides():
-    assert [rate for _, rate, _ in curl.plan("curl")] == [0.0, 10.0, -10.0, 10.0]
-    assert [decay > 0.0 for _, _, decay in curl.plan("curl")] == [False, False, False, True]
-    assert [decay > 0.0 for _, _, decay in curl.plan("curl-anisotropic")] == [False, False, False]
+    starts = curl.starts_of("curl")
+    assert [start.rate for start in starts] == [0.0, 10.0, -10.0, 10.0]
+    assert [start.decay > 0.0 for start in starts] == [False, False, False, True]
+    others = curl.starts_of("curl-anisotropic")
+    assert [start.decay for start in others] == [0.0, 0.0, 0.0]
 
 
 def test_forecast_panels_show_the_clouds_and_their_scores():
     rng = np.random.default_rng(0)
-    tests, predicted = (Snapshots.from_arrays(list(rng.normal(size=(2, 30, 2))), [0.1, 0.5]) for _ in range(2))
+    tests, predicted = (
+        Snapshots.from_arrays(list(rng.normal(size=(2, 30, 2))), [0.1, 0.5]) for _ in range(2)
+    )
     scores = [
-        Score(t, "coordinate_W1", 0.25, 0.125, 0.01, 0.1, "system", 30, 30, None, None) for t in tests.times.tolist()
+        Score(t, "coordinate_W1", 0.25, 0.125, 0.01, 0.1, "system", 30, 30, None, None)
+        for t in tests.times.tolist()
     ]
-    rows = {solver: (list(predicted), Scorecard(tuple(scores))) for solver in forecasts.SOLVERS}
+    row = forecasts.Row(list(predicted), Scorecard(tuple(scores)))
+    rows = dict.fromkeys(forecasts.SOLVERS, row)
     figure = forecasts.panels(tests, rows, "title")
     assert len(figure.axes) == 4
     red, blue = figure.axes[1].collections

@@ -1,4 +1,4 @@
-"""The check of the Kalman filter on a panel made here: a table, its errors by hand, and refusals."""
+"""The check of the Kalman filter on a panel made here: a table, errors by hand, and refusals."""
 
 import numpy as np
 import pytest
@@ -19,11 +19,15 @@ def test_the_table_has_every_stock_and_errors_of_logs(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "(0.02922)" in text
     assert "| ZZZ | " in text
-    found, y = kalman.errors(volume), np.log(volume)
+    errors = kalman.errors(volume)
+    y = np.log(volume)
     expanding = np.stack([volume[:t].mean(axis=0) for t in range(40, 60)])
-    assert found["rolling-all"] == pytest.approx(np.mean(np.abs(np.log(expanding) - y[40:]) / y[40:]))
-    # a level of its own for every day, which the day before does not know: only the filter that sees the day does
-    assert found["dynamic"] < 0.8 * found["static"]
+    assert errors["rolling-all"] == pytest.approx(
+        np.mean(np.abs(np.log(expanding) - y[40:]) / y[40:])
+    )
+    # a level of its own for every day, which the day before does not know: only the filter that
+    # sees the day does
+    assert errors["dynamic"] < 0.8 * errors["static"]
 
 
 def test_no_file_ends_with_code_2(tmp_path):

@@ -1,4 +1,6 @@
-"""The study of the paper's metric at a tiny size: it reads what training logged and says where there is nothing."""
+"""The study of the paper's metric at a tiny size: it reads what training logged and says where
+there is nothing.
+"""
 
 import json
 
@@ -8,7 +10,7 @@ import pytest
 from experiments.table1.scoring import DISTANCES
 
 from experiments import metric_study
-from itofit import FokkerPlanckProcess, known_system
+from itofit import Adversarial, FokkerPlanckProcess, known_system
 from itofit.metrics import W1
 
 pytestmark = pytest.mark.slow
@@ -17,8 +19,8 @@ pytestmark = pytest.mark.slow
 def test_logged_critics_stand_beside_distances_of_the_same_clouds(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(DISTANCES, "critic", W1)
     data = known_system("ou").observe(60, [0.0, 0.3, 1.0], key=jax.random.key(0))
-    options = {"drift_width": 4, "probe_width": 4, "probe_depth": 1}
-    model = FokkerPlanckProcess(0.7, dt=0.1, preset="paper", n_iter=3, random_state=0, options=options).fit(data)
+    solver = Adversarial.paper(n_iter=3, drift_width=4, probe_width=4, probe_depth=1)
+    model = FokkerPlanckProcess(0.7, dt=0.1, solver=solver, random_state=0).fit(data)
     model.save(tmp_path / "syn2-printed-2-adversarial-paper-B-1")
     metric_study.main([str(tmp_path), "--n-points", "50", "--json", str(tmp_path / "out.json")])
     rows = json.loads((tmp_path / "out.json").read_text())

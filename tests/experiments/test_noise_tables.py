@@ -18,21 +18,19 @@ def record(seed, a):
 
 def test_every_entry_that_is_not_zero_has_its_line():
     records = [record(0, [[1.1, 0.5], [0.5, 2.0]]), record(1, [[0.7, 0.6], [0.6, 2.4]])]
-    found = lines("some", "full", np.asarray([[1.0, 0.5], [0.5, 2.0]]), [0.1, 3.0], records)
-    assert found[0].split() == ["some", "full", "a11", "1.000", "0.900", "0.200", "-10.0", "%", "2", "of", "2"] + [
-        "0.8",
-        "to",
-        "1.4",
-    ]
-    assert [line.split()[2] for line in found[:3]] == ["a11", "a21", "a22"]
-    assert "1 of 2" in found[2]  # 2.4 - 0.3 is above 2
-    assert "t = 3: 0.060 / 0.030 = 2.00 (0.010)" in found[3]
-    assert len(lines("some", "diagonal", np.eye(2), [0.1, 3.0], records)) == 4
+    truth = np.asarray([[1.0, 0.5], [0.5, 2.0]])
+    texts = lines("system", "full", truth, [0.1, 3.0], records)
+    first = "system full a11 1.000 0.900 0.200 -10.0 % 2 of 2 0.8 to 1.4"
+    assert texts[0].split() == first.split()
+    assert [line.split()[2] for line in texts[:3]] == ["a11", "a21", "a22"]
+    assert "1 of 2" in texts[2]  # 2.4 - 0.3 is above 2
+    assert "t = 3: 0.060 / 0.030 = 2.00 (0.010)" in texts[3]
+    assert len(lines("system", "diagonal", np.eye(2), [0.1, 3.0], records)) == 4
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_are_systems_with_a_noise_to_learn_and_a_truth_to_give(name):
-    assert is_learned(ROWS[name][0])
+    assert is_learned(ROWS[name].kind)
     sigma = true_sigma(known_system(name))
     assert callable(sigma) == (name == "multiplicative")
 
@@ -40,9 +38,12 @@ def test_rows_are_systems_with_a_noise_to_learn_and_a_truth_to_give(name):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The shape of the benchmark: clouds of the known equations at whole times and in between."""
-    path, rng = tmp_path_factory.mktemp("lv"), np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("lv")
+    rng = np.random.default_rng(0)
     start = np.asarray([5.0, 4.0]) + 0.03 * rng.standard_normal((40, 2))
-    whole, x, between = [start], start, []
+    whole = [start]
+    x = start
+    between = []
     for k in range(1, 9):
         for _ in range(50):
             product = x[:, 0] * x[:, 1]
@@ -57,21 +58,25 @@ def folder(tmp_path_factory):
 def test_the_true_equations_are_at_the_floor_and_persistence_is_not(folder):
     data = Data(folder)
     assert data.training.times.tolist() == [0.0, 1.0, 2.0, 3.0]
-    floor, still = truth(data, np.random.default_rng(1), step=0.01), persistence(data)
+    floor = truth(data, np.random.default_rng(1), step=0.01)
+    still = persistence(data)
     assert np.all(np.asarray(floor) < 0.15)
     assert np.all(np.asarray(still) > 3.0 * np.asarray(floor))
 
 
 def test_the_table_has_the_rows_of_others_beside_ours(folder):
-    made = {
+    record_of_fit = {
+        "seed": 0,
         "scores": (0.2, 0.05),
         "by_equations": (0.1, 0.04),
         "sigma": [[0.02, 0.02], [0.01, 0.01], [0.03, 0.03]],
-        "misfit": 1.1,
+        "equations": "dx/dt = x",
+        "reduced_chi2": 1.1,
         "seconds": 7.0,
     }
-    said = table(Data(folder), [{"seed": 0, "equations": "dx/dt = x", **made}])
-    assert "itofit, mean of 1 seeds" in said
-    assert "[SnapMMD, told the equations]" in said
-    assert "transport midpoint" in said
-    assert said.endswith("dx/dt = x")
+    text = table(Data(folder), [record_of_fit])
+    assert "itofit, mean of 1 seeds" in text
+    assert "[SnapMMD, told the equations]" in text
+    assert "transport midpoint" in text
+    assert "sigma between (0.0100, 0.0100) and (0.0300, 0.0300)" in text
+    assert text.endswith("dx/dt = x")

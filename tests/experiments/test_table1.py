@@ -1,14 +1,17 @@
-"""The harness of Table 1 at small sizes: its floors, its records, and that it continues where it stopped."""
+"""The harness of Table 1 at small sizes: its floors, its records, and that it continues where it
+stopped.
+"""
 
 import dataclasses
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
 import pytest
 import scipy.stats
-from experiments.records import write
+from experiments.grid import write_records
 from experiments.table1 import __main__ as command
 from experiments.table1.methods import METHODS
 from experiments.table1.records import FIELDS
@@ -20,8 +23,11 @@ from itofit.face import Face
 from itofit.metrics import W1
 from itofit.snapshots.clouds import Snapshots
 
-# One count throughout, one object a system and no critic to train: every push of a length is compiled once.
-SMALL = Sizes(n_train=200, n_test=200, n_population=200, draws=10, critic_draws=2, population_draws=5)
+# One count throughout, one object a system and no critic to train: every push of a length is
+# compiled once.
+SMALL = Sizes(
+    n_train=200, n_test=200, n_population=200, draws=10, critic_draws=2, population_draws=5
+)
 SYN3 = known_system("syn3")
 CHEAP = ("W1", "coordinate_W1", "population")
 
@@ -36,18 +42,25 @@ class Truth(Face):
         self.seed = seed
         self.end = end
 
-    def _learn(self, snapshots, **how):
-        del snapshots, how
+    def _learn(self, snapshots, watch):
+        del snapshots, watch
 
     def _carry(self, times, n_samples, start, first):
         del n_samples, start
         if times[-1] >= self.end:
-            raise InputError(expected="an earlier time", found=f"{times[-1]}", hint="an earlier one")
+            raise InputError(
+                expected="an earlier time", found=f"{times[-1]}", hint="an earlier one"
+            )
         begin = self.snapshots_.at(self.snapshots_.times[0]) if first is None else first
         assert begin.time == self.snapshots_.times[0]
         lags = [float(t) - begin.time for t in times]
-        clouds = self.system.push(jax.numpy.asarray(begin.points, dtype=float), lags, jax.random.key(self.seed))
+        clouds = self.system.push(
+            jax.numpy.asarray(begin.points, dtype=float), lags, jax.random.key(self.seed)
+        )
         return Snapshots.from_arrays([np.asarray(x) for x in clouds], times)
+
+    def _notes(self):
+        return ()
 
     def _values(self):
         return {}
@@ -57,6 +70,15 @@ class Truth(Face):
 
     def _restore(self, values, arrays):
         del values, arrays
+
+
+class Made(NamedTuple):
+    """A fit that was made."""
+
+    system: str
+    seed: int
+    preset: str
+    device: str
 
 
 @pytest.fixture(autouse=True)
@@ -70,9 +92,9 @@ def fitted(monkeypatch):
     """The list of fits made by a method `truth` that is registered for the test."""
     made = []
 
-    def fit(system, training, seed, preset, device):
-        made.append((system.name, system.n_dims, seed, preset, device))
-        return Truth(system, seed).fit(training)
+    def fit(setting, training, seed):
+        made.append(Made(setting.system.name, seed, setting.preset, setting.device))
+        return Truth(setting.system, seed).fit(training)
 
     monkeypatch.setitem(METHODS, "truth", fit)
     return made
@@ -83,27 +105,34 @@ def call(*words):
 
 
 def excesses(cases, *methods):
-    """Excess and floor by time and metric, one pair a case: the mean over methods that differ in their noise only."""
-    found = {}
+    """Excess and floor by time and metric, one pair a case: the mean over methods that differ in
+    their noise only.
+    """
+    by_cell = {}
     for case in cases:
         for scores in zip(*(case.score(method(case)) for method in methods), strict=True):
             value = np.mean([score.value for score in scores])
-            time, metric, _, floor = scores[0]
-            found.setdefault((time, metric), []).append((value - floor.mean, floor.mean))
-    return {cell: tuple(np.transpose(pairs)) for cell, pairs in found.items()}
+            first = scores[0]
+            pair = (value - first.floor.mean, first.floor.mean)
+            by_cell.setdefault((first.time, first.metric), []).append(pair)
+    return {cell: tuple(np.transpose(pairs)) for cell, pairs in by_cell.items()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("shared", "reading"), [(True, "A"), (False, "B")])
 def test_the_truth_has_no_excess(shared, reading):
-    """The law of floors, over 12 seeds and 4 truths a seed. The bound is Student's, for all cells of a run at 1 %."""
+    """The law of floors, over 12 seeds and 4 truths a seed. The bound is Student's, for all cells
+    of a run at 1 %.
+    """
     system = dataclasses.replace(SYN3, shared_particles=shared)
     cases = [Case(system, reading, seed, SMALL, CHEAP) for seed in range(12)]
-    truths = [lambda case, i=i: Truth(system, 4 * case.seed + i).fit(case.training) for i in range(4)]
-    found = excesses(cases, *truths)
-    assert {metric for _, metric in found} == set(CHEAP)
-    bound = scipy.stats.t.ppf(1.0 - 0.005 / len(found), df=len(cases) - 1)
-    for cell, (excess, _) in found.items():
+    truths = [
+        lambda case, i=i: Truth(system, 4 * case.seed + i).fit(case.training) for i in range(4)
+    ]
+    by_cell = excesses(cases, *truths)
+    assert {metric for _, metric in by_cell} == set(CHEAP)
+    bound = scipy.stats.t.ppf(1.0 - 0.005 / len(by_cell), df=len(cases) - 1)
+    for cell, (excess, _) in by_cell.items():
         assert abs(np.mean(excess)) <= bound * standard_error(excess), cell
 
 
@@ -135,34 +164,45 @@ def test_readings_share_data_and_differ_in_the_first_time(shared):
 
 def test_records_are_those_of_the_contract(fitted, tmp_path, capsys):
     path = tmp_path / "out.json"
-    assert call("--system", "syn3", "--method", "truth", "midpoint", "--seeds", 1, "--json", path) == 0
+    ask = ("--system", "syn3", "--method", "truth", "midpoint", "--seeds", 1, "--json", path)
+    assert call(*ask) == 0
     records = json.loads(path.read_text())
-    assert fitted == [("syn3", 2, 0, "default", "auto")]
+    assert fitted == [("syn3", 0, "default", "auto")]
     assert all(tuple(r) == FIELDS for r in records)
     assert len(records) == 2 * 3 * 5
-    assert {(r["step"], r["time"], r["paper"]) for r in records} == {(10, 0.1, None), (30, 0.3, 0.08), (50, 0.5, 0.12)}
+    assert {(r["step"], r["time"], r["paper"]) for r in records} == {
+        (10, 0.1, None),
+        (30, 0.3, 0.08),
+        (50, 0.5, 0.12),
+    }
     for r in records:
         beyond = r["method"] == "midpoint" and r["step"] > 20
         assert (r["value"] is None) == (r["excess"] is None) == beyond
         assert beyond or r["excess"] == pytest.approx(r["value"] - r["floor"])
-    floors = {method: [r["floor"] for r in records if r["method"] == method] for method in ("truth", "midpoint")}
+    floors = {
+        method: [r["floor"] for r in records if r["method"] == method]
+        for method in ("truth", "midpoint")
+    }
     assert floors["truth"] == floors["midpoint"]
     out, err = capsys.readouterr()
     assert "no forecast" in out
-    assert [line.split(": ")[1].split()[0] for line in err.splitlines()] == ["fit", "scores", "fit", "scores"]
+    steps = [line.split(": ")[1].split()[0] for line in err.splitlines()]
+    assert steps == ["fit", "scores"] * 2
 
 
 def test_a_second_call_fits_only_what_is_missing(fitted, tmp_path):
-    ask = ("--system", "syn3", "--method", "truth", "--metrics", "coordinate_W1", "--json", tmp_path / "out.json")
-    call(*ask, "--seeds", 2)
-    before = (tmp_path / "out.json").read_text()
-    call(*ask, "--seeds", 2)
-    assert [seed for _, _, seed, _, _ in fitted] == [0, 1]
-    assert (tmp_path / "out.json").read_text() == before
-    call(*ask, "--seeds", 3)
-    assert [seed for _, _, seed, _, _ in fitted] == [0, 1, 2]
-    call(*ask[:-3], "W1", *ask[-2:], "--seeds", 1)
-    records = json.loads((tmp_path / "out.json").read_text())
+    path = tmp_path / "out.json"
+    ask = ("--system", "syn3", "--method", "truth", "--json", path)
+    coordinates = ("--metrics", "coordinate_W1")
+    call(*ask, *coordinates, "--seeds", 2)
+    before = path.read_text()
+    call(*ask, *coordinates, "--seeds", 2)
+    assert [made.seed for made in fitted] == [0, 1]
+    assert path.read_text() == before
+    call(*ask, *coordinates, "--seeds", 3)
+    assert [made.seed for made in fitted] == [0, 1, 2]
+    call(*ask, "--metrics", "W1", "--seeds", 1)
+    records = json.loads(path.read_text())
     assert len(fitted) == 4
     assert sorted((r["seed"], r["metric"]) for r in records if r["step"] == 50) == [
         (0, "W1"), (0, "coordinate_W1"), (1, "coordinate_W1"), (2, "coordinate_W1"),
@@ -171,14 +211,14 @@ def test_a_second_call_fits_only_what_is_missing(fitted, tmp_path):
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "out.json"
-    write(path, [{"seed": 0}])
+    write_records(path, [{"seed": 0}])
 
     def fail(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Path, "replace", fail)
     with pytest.raises(KeyboardInterrupt):
-        write(path, [{"seed": 1}])
+        write_records(path, [{"seed": 1}])
     assert json.loads(path.read_text()) == [{"seed": 0}]
     assert list(tmp_path.iterdir()) == [path]
 
@@ -189,22 +229,23 @@ def test_a_method_that_cannot_be_fitted_is_passed_over(fitted, monkeypatch, tmp_
 
     monkeypatch.setitem(METHODS, "later", fail)
     path = tmp_path / "out.json"
-    ask = ("--system", "syn3", "--method", "later", "truth", "--metrics", "sliced_W1", "--seeds", 1, "--json", path)
-    assert call(*ask) == 1
+    ask = ("--system", "syn3", "--method", "later", "truth", "--metrics", "sliced_W1")
+    assert call(*ask, "--seeds", 1, "--json", path) == 1
     assert {r["method"] for r in json.loads(path.read_text())} == {"truth"}
     assert "not fitted: not yet" in capsys.readouterr().err
 
 
 def test_a_model_that_refuses_late_times_is_scored_at_the_others():
     case = Case(SYN3, "B", 0, SMALL, CHEAP)
-    found = case.score(Truth(SYN3, end=0.4).fit(case.training))
-    assert all((score.value is None) == (score.time == 0.5) for score in found)
+    scores = case.score(Truth(SYN3, end=0.4).fit(case.training))
+    assert all((score.value is None) == (score.time == 0.5) for score in scores)
 
 
 @pytest.mark.slow
 def test_adversarial_seeds_are_fitted_in_one_run_and_once(tmp_path, capsys):
     """The whole path of the paper's method on one tiny cell."""
-    ask = ("--system", "syn3", "--method", "adversarial", "--metrics", "coordinate_W1", "population")
+    ask = ("--system", "syn3", "--method", "adversarial")
+    ask += ("--metrics", "coordinate_W1", "population")
     ask += ("--n-iter", 2, "--seeds", 2, "--runs", tmp_path / "fits")
     assert call(*ask, "--fit-only") == 0
     ask += ("--json", tmp_path / "out.json")
@@ -221,34 +262,61 @@ def test_adversarial_seeds_are_fitted_in_one_run_and_once(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-def record(method, seed, metric, value, **more):
+def record(method, seed, metric, value):
     """A record at Syn-1 x50 with floor 1, whose standard error comes from the values given."""
-    cell = {"system": "syn1", "dim": 2, "step": 50, "time": 0.5, "preset": "default", "reading": "B"}
-    about = {"floor": 1.0, "floor_sd": 0.1, "paper": 0.05, "seconds": 2.0, "device": "cpu"}
-    about |= {"together": 1, "n_iter": None}
-    excess = None if value is None else value - 1.0
-    return {**cell, "method": method, "seed": seed, "metric": metric, "value": value, "excess": excess, **about, **more}
+    return {
+        "system": "syn1",
+        "dim": 2,
+        "step": 50,
+        "time": 0.5,
+        "method": method,
+        "preset": "default",
+        "reading": "B",
+        "seed": seed,
+        "metric": metric,
+        "value": value,
+        "floor": 1.0,
+        "floor_sd": 0.1,
+        "excess": None if value is None else value - 1.0,
+        "paper": 0.05,
+        "seconds": 2.0,
+        "together": 1,
+        "n_iter": None,
+        "device": "cpu",
+    }
 
 
 def test_the_summary_puts_methods_side_by_side(tmp_path, capsys):
-    """By hand: means 1.02 and 2.5 over two seeds; differences 1.0 and 1.96 have mean 1.48 and standard error 0.48."""
+    """By hand: means 1.02 and 2.5 over two seeds; differences 1.0 and 1.96 have mean 1.48 and
+    standard error 0.48.
+    """
     values = {"moments": (1.00, 1.04), "persistence": (2.0, 3.0), "midpoint": (2.0, None)}
-    records = [record(m, seed, "W1", value) for m, pair in values.items() for seed, value in enumerate(pair)]
+    records = [
+        record(m, seed, "W1", value)
+        for m, pair in values.items()
+        for seed, value in enumerate(pair)
+    ]
     (tmp_path / "out.json").write_text(json.dumps(records))
     show = ("--print", tmp_path / "out.json", "--metric", "W1")
     assert call(*show) == 0
     head, _, row = capsys.readouterr().out.splitlines()
-    assert head.startswith(
-        "| system | D | step | paper: NN | paper: LEGEND | paper: FPP | floor | moments | persistence |"
-    )
+    paper = "paper: NN | paper: LEGEND | paper: FPP"
+    assert head.startswith(f"| system | D | step | {paper} | floor | moments | persistence |")
     assert row == "| syn1 | 2 | x50 | 1.37 | 0.44 | 0.05 | 1.000 ± 0.100 | 1.020* | 2.500 | none |"
     assert call(*show, "--against", "moments") == 0
     row = capsys.readouterr().out.splitlines()[-1]
-    assert row == "| syn1 | 2 | x50 | 1.37 | 0.44 | 0.05 | 1.000 ± 0.100 | +1.480 ± 0.480 | +1.000 |"
+    assert (
+        row == "| syn1 | 2 | x50 | 1.37 | 0.44 | 0.05 | 1.000 ± 0.100 | +1.480 ± 0.480 | +1.000 |"
+    )
 
 
 def test_the_table_gives_verdicts_and_ratios(tmp_path, capsys):
-    values = {"moments": (1.00, 1.04), "oracle": (1.029, 1.029), "persistence": (4.0, 4.0), "midpoint": (2.0, None)}
+    values = {
+        "moments": (1.00, 1.04),
+        "oracle": (1.029, 1.029),
+        "persistence": (4.0, 4.0),
+        "midpoint": (2.0, None),
+    }
     records = [
         record(method, seed, metric, value)
         for method, pair in values.items()
@@ -261,10 +329,13 @@ def test_the_table_gives_verdicts_and_ratios(tmp_path, capsys):
     assert printed.strip() == table(records)
     lines = {line.split()[3]: line for line in printed.splitlines()[1:5]}
     assert "+0.0200 +- 0.0200  reaches the floor" in lines["moments"]
-    assert lines["moments"].split("(1.0000-1.0400)")[1].split() == ["1.0000", "0.99", "1.00", "3.92", "0.05", "2.0"]
+    rest = lines["moments"].split("(1.0000-1.0400)")[1].split()
+    assert rest == ["1.0000", "0.99", "1.00", "3.92", "0.05", "2.0"]
     assert "reaches the floor" in lines["oracle"]
     assert "above the floor" in lines["persistence"]
-    assert "no forecast on 1 of 2 seeds  2.0000 (2.0000-2.0000) on 1 of 2 seeds" in lines["midpoint"]
+    assert (
+        "no forecast on 1 of 2 seeds  2.0000 (2.0000-2.0000) on 1 of 2 seeds" in lines["midpoint"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ def gap_of_means(x, y, wx=None, wy=None):
 
 
 def test_the_floor_of_a_known_system_is_the_mean_and_sd_over_its_draws():
-    test, model = even(np.zeros((5, 1))), even(np.full((4, 1), 10.0))
+    test = even(np.zeros((5, 1)))
+    model = even(np.full((4, 1), 10.0))
     floor = system_floor(gap_of_means, test, model, [np.full((4, 1), v) for v in (1.0, 2.0, 6.0)])
     assert (floor.mean, floor.sd, floor.excess) == pytest.approx((3.0, np.sqrt(7.0), 7.0))
 
@@ -31,15 +32,17 @@ def test_the_floor_uses_the_weights_of_the_test_and_of_the_model():
 
 @pytest.mark.parametrize("n", [7, 8])
 def test_halves_of_the_test_cloud_are_disjoint_and_of_equal_size(n):
-    seen = []
+    scored = []
 
     def spy(x, y, wx=None, wy=None):
-        seen.append((x[:, 0].tolist(), y[:, 0].tolist()))
+        scored.append((x[:, 0].tolist(), y[:, 0].tolist()))
         return 0.0
 
-    split_half_floor(spy, even(np.arange(float(n))[:, None]), even(100.0 + np.arange(20.0)[:, None]))
-    assert len(seen) == 2 * N_DRAWS
-    for (b, a), (model, same) in zip(seen[::2], seen[1::2], strict=True):
+    split_half_floor(
+        spy, even(np.arange(float(n))[:, None]), even(100.0 + np.arange(20.0)[:, None])
+    )
+    assert len(scored) == 2 * N_DRAWS
+    for (b, a), (model, same) in zip(scored[::2], scored[1::2], strict=True):
         assert len(a) == len(b) == len(model) == n // 2
         assert a == same
         assert not set(a) & set(b)
@@ -49,7 +52,8 @@ def test_halves_of_the_test_cloud_are_disjoint_and_of_equal_size(n):
 
 def test_split_half_floor_is_reproducible_and_paired():
     rng = np.random.default_rng(0)
-    test, model = even(rng.normal(size=(60, 1))), even(5.0 + rng.normal(size=(60, 1)))
+    test = even(rng.normal(size=(60, 1)))
+    model = even(5.0 + rng.normal(size=(60, 1)))
     first, same, other = (split_half_floor(gap_of_means, test, model, seed=s) for s in (0, 0, 1))
     assert first == same
     assert first != other
@@ -58,7 +62,8 @@ def test_split_half_floor_is_reproducible_and_paired():
 
 
 def test_truth_draws_share_the_start_and_differ_in_noise(getkey):
-    system, start = known_system("syn3"), np.random.default_rng(1).normal(size=(30, 2))
+    system = known_system("syn3")
+    start = np.random.default_rng(1).normal(size=(30, 2))
     draws = truth_draws(system, start, [0.0, 0.05], key=getkey())
     assert len(draws) == N_DRAWS
     for clouds in draws:
@@ -68,7 +73,9 @@ def test_truth_draws_share_the_start_and_differ_in_noise(getkey):
 
 
 def test_population_error_of_the_truth_is_its_own_floor_and_of_standing_still_is_not(getkey):
-    system, times, n = known_system("syn1"), [0.1, 0.5], 20_000
+    system = known_system("syn1")
+    times = [0.1, 0.5]
+    n = 20_000
     key = getkey()
     perfect = population_error(
         lambda start, t: system.push(jnp.asarray(start), t, key), system, times, key=getkey(), n=n
@@ -76,7 +83,8 @@ def test_population_error_of_the_truth_is_its_own_floor_and_of_standing_still_is
     still = population_error(lambda start, t: [start for _ in t], system, times, key=getkey(), n=n)
     for time, own, idle in zip(times, perfect, still, strict=True):
         mean, cov = system.euler_moments(time)
-        # METHODS 1.2.4: sqrt(2/n) sqrt(2/pi) 1.6147 sd with a scatter of 0.34 of itself per coordinate; four of them.
+        # METHODS 1.2.4: sqrt(2/n) sqrt(2/pi) 1.6147 sd with a scatter of 0.34 of itself per
+        # coordinate; four of them.
         floor = np.sqrt(2.0 / n) * np.sqrt(2.0 / np.pi) * 1.6147 * np.sqrt(np.diag(cov)).mean()
         assert 0.0 < own < floor * (1.0 + 4.0 * 0.34)
         # W1 is at least the distance of the means.
@@ -90,13 +98,15 @@ def test_equal_weights_are_plain():
 
 
 def test_rows_are_drawn_once_each_where_that_is_possible():
-    rng, w = np.random.default_rng(0), np.full(10, 0.1)
+    rng = np.random.default_rng(0)
+    w = np.full(10, 0.1)
     assert sorted(draw_rows(rng, w, 10)) == list(range(10))
     assert len(draw_rows(rng, w, 25)) == 25
 
 
 def test_rows_are_drawn_in_proportion_to_weights():
-    n, w = 4000, np.array([0.0, 0.1, 0.2, 0.7])
+    n = 4000
+    w = np.array([0.0, 0.1, 0.2, 0.7])
     counts = np.bincount(draw_rows(np.random.default_rng(0), w, n), minlength=4)
     # A binomial count has the standard error sqrt(n w (1 - w)); four of them.
     assert np.all(np.abs(counts - n * w) <= 4.0 * np.sqrt(n * w * (1.0 - w)))
@@ -104,8 +114,10 @@ def test_rows_are_drawn_in_proportion_to_weights():
 
 def test_points_of_weight_zero_do_not_enter_the_floor():
     rng = np.random.default_rng(2)
-    x, w = rng.normal(size=(40, 1)), np.full(40, 1.0 / 30.0)
-    x[::4], w[::4] = 1e6, 0.0
+    x = rng.normal(size=(40, 1))
+    w = np.full(40, 1.0 / 30.0)
+    x[::4] = 1e6
+    w[::4] = 0.0
     test = Snapshot(1.0, x, w)
     # Thirty points of sd 1 in two halves are nowhere near the outliers.
     assert split_half_floor(coordinate_W1, test, test).mean < 2.0
@@ -113,8 +125,7 @@ def test_points_of_weight_zero_do_not_enter_the_floor():
 
 def test_every_model_meets_the_same_halves():
     rng = np.random.default_rng(0)
-    test, small, large = (
-        even(rng.normal(size=(n, 2))) for n in (30, 7, 200)
-    )  # 15 of 7 are drawn with replacement, 15 of 200 without
+    test, small, large = (even(rng.normal(size=(n, 2))) for n in (30, 7, 200))
+    # 15 of 7 are drawn with replacement, 15 of 200 without.
     first, second = (split_half_floor(coordinate_W1, test, model) for model in (small, large))
     assert (first.mean, first.sd) == (second.mean, second.sd)

@@ -5,11 +5,18 @@ import pytest
 from matplotlib.figure import Figure
 
 from itofit import FokkerPlanckProcess
-from itofit.plot import clouds, descent, drift_field, loss_history, marginals, save_figure, vector_field
+from itofit.plot import (
+    clouds,
+    descent,
+    drift_field,
+    loss_history,
+    marginals,
+    save_figure,
+    vector_field,
+)
 from itofit.plot.axes import MODEL, TRUTH
 from itofit.snapshots.clouds import Snapshot, Snapshots
-from itofit.solve.evidence import GaussNewtonHistory
-from itofit.solve.outcome import History
+from itofit.solution import GaussNewtonHistory, Phase, TrainingHistory
 
 
 @pytest.fixture
@@ -19,7 +26,9 @@ def ax():
 
 def cloud(n, seed, weights=None):
     points = np.random.default_rng(seed).normal(size=(n, 3))
-    return Snapshot(1.0, points, np.full(n, 1.0 / n) if weights is None else weights / weights.sum())
+    return Snapshot(
+        1.0, points, np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
+    )
 
 
 def rotation(states):
@@ -27,7 +36,8 @@ def rotation(states):
 
 
 def test_clouds_show_observed_and_predicted_points(ax):
-    observed, predicted = cloud(20, 0), cloud(30, 1)
+    observed = cloud(20, 0)
+    predicted = cloud(30, 1)
     assert clouds(ax, observed, predicted, dims=(2, 0)) is ax
     red, blue = ax.collections
     np.testing.assert_array_equal(red.get_offsets(), observed.points[:, [2, 0]])
@@ -37,13 +47,14 @@ def test_clouds_show_observed_and_predicted_points(ax):
 
 def masses(ax):
     """Edges of the bins and mass in each, of every histogram drawn."""
-    found = []
+    histograms = []
     for patch in ax.patches:
         x, y = patch.get_xy().T
         n = (len(x) - 1) // 4
-        edges, heights = x[: 2 * n + 1 : 2], y[1 : 2 * n + 1 : 2]
-        found.append((edges, heights * np.diff(edges)))
-    return found
+        edges = x[: 2 * n + 1 : 2]
+        heights = y[1 : 2 * n + 1 : 2]
+        histograms.append((edges, heights * np.diff(edges)))
+    return histograms
 
 
 def test_marginals_are_densities_that_count_the_weights(ax):
@@ -71,7 +82,8 @@ def test_a_vector_field_shows_the_field_on_its_grid(ax):
     assert set(np.round(y, 12)) == {-2.0, -1.0, 0.0, 1.0, 2.0}
     np.testing.assert_allclose(arrows.U, y)
     np.testing.assert_allclose(arrows.V, -x)
-    assert arrows.scale == pytest.approx(5 * np.sqrt(5.0))  # the longest arrow spans one of five cells
+    # The longest arrow spans one of five cells.
+    assert arrows.scale == pytest.approx(5 * np.sqrt(5.0))
 
 
 @pytest.mark.parametrize(("at", "held"), [(None, 2.0), ([0.0, 0.0, 7.0], 7.0)])
@@ -81,16 +93,18 @@ def test_other_coordinates_are_held(ax, at, held):
     x, z = arrows.get_offsets().T
     np.testing.assert_allclose(arrows.U, 0.0)  # the second coordinate, held in the middle
     np.testing.assert_allclose(arrows.V, z)
-    seen = []
-    vector_field(ax, lambda s: seen.append(s) or rotation(s), [-1, -2, 0], [1, 2, 4], at=at, n=3)
-    np.testing.assert_array_equal(seen[0][:, 2], held)
+    grids = []
+    vector_field(ax, lambda s: grids.append(s) or rotation(s), [-1, -2, 0], [1, 2, 4], at=at, n=3)
+    np.testing.assert_array_equal(grids[0][:, 2], held)
 
 
 def test_panels_with_the_same_fastest_speed_compare(tmp_path):
     figure = Figure()
     slow, fast = figure.subplots(1, 2)
     for ax, rate in ((slow, 0.0), (fast, 2.0)):
-        vector_field(ax, lambda s, rate=rate: rate * rotation(s), [-1, -1, 0], [1, 1, 0], fastest=3.0)
+        vector_field(
+            ax, lambda s, rate=rate: rate * rotation(s), [-1, -1, 0], [1, 1, 0], fastest=3.0
+        )
     assert slow.collections[0].scale == fast.collections[0].scale
     assert slow.collections[0].get_clim() == fast.collections[0].get_clim()
     save_figure(figure, tmp_path / "field.png")
@@ -113,23 +127,70 @@ def test_the_drift_of_a_model_stands_over_its_data(ax):
 
 def test_histories_are_drawn(ax):
     loss = np.array([3.0, 2.0, 1.0, 0.5])
-    history = History(loss, loss[:, None], np.array([2, 4]), np.array([0.4, 0.1]), np.ones(2))
+    history = TrainingHistory(
+        loss=loss,
+        residuals=loss[:, None],
+        evaluated_at=np.array([2, 4]),
+        criterion=np.array([0.4, 0.1]),
+        slope=np.ones(2),
+    )
     assert loss_history(ax, history) is ax
     np.testing.assert_array_equal(ax.lines[0].get_xydata(), np.stack([[1, 2, 3, 4], loss], axis=1))
     np.testing.assert_array_equal(ax.lines[1].get_xydata(), [[2, 0.4], [4, 0.1]])
 
 
+def descended(phases, chi2):
+    """A history with these phases and these values of chi-squared, one a step."""
+    zeros = np.zeros(len(phases))
+    return GaussNewtonHistory(
+        phase=np.asarray(phases, dtype=int),
+        temperature=zeros,
+        objective=zeros,
+        chi2=np.asarray(chi2, dtype=float),
+        n_groups=zeros,
+    )
+
+
+def curves(ax):
+    """What is drawn of a descent, by label, beside the line at 1."""
+    return {line.get_label(): line.get_xydata().tolist() for line in ax.lines[1:]}
+
+
 def test_the_descent_is_drawn_phase_by_phase(ax):
-    fields = GaussNewtonHistory.__dataclass_fields__
-    given = {"chi2": np.array([9.0, 3.0, 1.0]), "phase": np.array([0, 0, 1])}
-    history = GaussNewtonHistory(**{name: given.get(name, np.zeros(3)) for name in fields})
-    assert descent(ax, history) is ax
-    assert [line.get_ydata().tolist() for line in ax.lines[1:]] == [[9.0, 3.0], [1.0]]
+    assert descent(ax, descended([0, 0, 1], [9.0, 3.0, 1.0])) is ax
+    assert list(curves(ax).values()) == [[[1.0, 9.0], [2.0, 3.0]], [[3.0, 1.0]]]
+
+
+@pytest.mark.parametrize(
+    "phases",
+    [[phase] for phase in Phase]
+    + [[Phase.aim, Phase.select, Phase.polish], [Phase.observed_path, Phase.polish], list(Phase)],
+    ids=lambda phases: "-".join(phase.name for phase in phases),
+)
+def test_every_phase_of_a_history_has_its_curve(ax, phases):
+    chi2 = np.arange(1.0, 2 * len(phases) + 1.0)
+    descent(ax, descended(np.repeat(phases, 2), chi2))
+    assert set(curves(ax)) == {phase.label for phase in phases}
+    assert len({phase.label for phase in Phase}) == len(Phase)
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert set(labels) == set(curves(ax))
+    drawn = [height for curve in curves(ax).values() for _, height in curve]
+    assert sorted(drawn) == chi2.tolist()
+
+
+def test_the_fit_of_the_readme_is_drawn(ax):
+    """Its history in short: it aims, selects and polishes, and ends within the noise."""
+    phases = [0, 0, 0, 1, 1, 1, 2, 2]
+    chi2 = [415.9, 56.2, 1.18, 1.17, 1.23, 0.67, 0.72, 0.76]
+    descent(ax, descended(phases, chi2))
+    assert curves(ax)["means and covariances"][0] == [1.0, 415.9]
+    assert curves(ax)["polish"][-1] == [8.0, 0.76]
 
 
 @pytest.mark.parametrize("dim", [-1, 3])
 def test_a_coordinate_that_is_not_there_is_refused(ax, refused, dim):
-    a, b = cloud(5, 0), cloud(5, 1)
+    a = cloud(5, 0)
+    b = cloud(5, 1)
     with refused("from 0 to 2", str(dim)):
         marginals(ax, a, b, dim)
     with refused("from 0 to 2", str(dim)):

@@ -1,4 +1,6 @@
-"""Dictionaries: their slopes are derivatives, a part of one is a part of its values, and files give them back."""
+"""Dictionaries: their slopes are derivatives, a part of one is a part of its values, and files give
+them back.
+"""
 
 import equinox as eqx
 import jax
@@ -43,7 +45,11 @@ def box_polynomials(n_dims):
 
 
 def few_ridges(n_dims):
-    subsets = [(a,) for a in range(n_dims)] + pairs(n_dims) + ([tuple(range(n_dims))] if n_dims > 2 else [])
+    subsets = (
+        [(a,) for a in range(n_dims)]
+        + pairs(n_dims)
+        + ([tuple(range(n_dims))] if n_dims > 2 else [])
+    )
     return ridges(n_dims, subsets, 3, np.random.default_rng(7))
 
 
@@ -56,7 +62,11 @@ MAKERS = {
 }
 
 
-@pytest.fixture(params=[(name, n) for name in MAKERS for n in DIMS], ids=lambda p: f"{p[0]}-{p[1]}", scope="module")
+@pytest.fixture(
+    params=[(name, n) for name in MAKERS for n in DIMS],
+    ids=lambda p: f"{p[0]}-{p[1]}",
+    scope="module",
+)
 def case(request):
     name, n_dims = request.param
     return MAKERS[name](n_dims), n_dims
@@ -78,7 +88,9 @@ def values_of(features, x):
 
 def test_slope_is_the_derivative_inside_and_outside_the_box(case):
     dictionary, n_dims = case
-    W = jnp.asarray(np.random.default_rng(1).standard_normal((dictionary.n_features, n_dims)), dtype=float)
+    W = jnp.asarray(
+        np.random.default_rng(1).standard_normal((dictionary.n_features, n_dims)), dtype=float
+    )
     x = states(n_dims)
 
     def both(y):
@@ -102,19 +114,24 @@ def test_only_is_indexing(case):
     x = states(n_dims)
     some = dictionary.features.only(index)
     twice = some.only(np.arange(0, len(index), 2))
-    whole, part, less = jax.jit(lambda x: [jax.vmap(f)(x) for f in (dictionary.features, some, twice)])(x)
+    whole, part, less = jax.jit(
+        lambda x: [jax.vmap(f)(x) for f in (dictionary.features, some, twice)]
+    )(x)
     np.testing.assert_allclose(part, whole[:, index], rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(less, whole[:, index[::2]], rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_part_has_the_slope_of_the_part(name):
-    n_dims, dictionary = 2, MAKERS[name](2)
+    n_dims = 2
+    dictionary = MAKERS[name](2)
     index = np.arange(dictionary.n_features)[::-2][::-1].copy()
     part = dictionary.features.only(index)
     W = jnp.asarray(np.random.default_rng(2).standard_normal((len(index), n_dims)), dtype=float)
     full = jnp.zeros((dictionary.n_features, n_dims)).at[index].set(W)
-    mine, whole = jax.jit(lambda x: (part.slope(x, W), dictionary.features.slope(x, full)))(states(n_dims)[3])
+    mine, whole = jax.jit(lambda x: (part.slope(x, W), dictionary.features.slope(x, full)))(
+        states(n_dims)[3]
+    )
     np.testing.assert_allclose(mine, whole, rtol=2e-5, atol=1e-4)
 
 
@@ -150,7 +167,9 @@ def test_described_and_rebuilt_gives_identical_values(n_dims):
     some = dictionary.features.only(np.arange(1, dictionary.n_features, 2))
     x = states(n_dims)
     for features in (dictionary.features, some, few_ridges(n_dims).features):
-        np.testing.assert_array_equal(values_of(rebuilt(*described(features)), x), values_of(features, x))
+        np.testing.assert_array_equal(
+            values_of(rebuilt(*described(features)), x), values_of(features, x)
+        )
 
 
 def test_a_function_cannot_be_described(refused):
@@ -166,22 +185,32 @@ RIDGES = np.array([[1.2, -0.5, 0.3], [0.0, 2.0, -1.0]]), np.array([0.4, -0.6])
 def test_ridge_slopes_are_the_derivatives_of_ridges():
     directions, offsets = (jnp.asarray(a, dtype=float) for a in RIDGES)
     x = jnp.asarray([0.3, -0.8, 0.5])
-    by_direction, by_offset = jax.jacfwd(lambda w, b: Ridges(w, b)(x), argnums=(0, 1))(directions, offsets)
+    by_direction, by_offset = jax.jacfwd(lambda w, b: Ridges(w, b)(x), argnums=(0, 1))(
+        directions, offsets
+    )
     own = np.arange(2)
-    wanted = np.concatenate([by_direction[own, own], np.asarray(by_offset[own, own])[:, None]], axis=1)
-    np.testing.assert_allclose(RidgeSlopes(directions, offsets)(x), wanted.ravel(), rtol=1e-5, atol=1e-6)
+    wanted = np.concatenate(
+        [by_direction[own, own], np.asarray(by_offset[own, own])[:, None]], axis=1
+    )
+    np.testing.assert_allclose(
+        RidgeSlopes(directions, offsets)(x), wanted.ravel(), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_ridge_slopes_have_the_slope_of_automatic_differentiation():
     features = RidgeSlopes(*(jnp.asarray(a, dtype=float) for a in RIDGES))
     W = jnp.asarray(np.random.default_rng(0).standard_normal((8, 3)), dtype=float)
     x = jnp.asarray([0.3, -0.8, 0.5])
-    np.testing.assert_allclose(features.slope(x, W), jax.jacfwd(lambda y: features(y) @ W)(x), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        features.slope(x, W), jax.jacfwd(lambda y: features(y) @ W)(x), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_features_on_trial_are_seen_but_do_not_move_the_drift():
-    known, tried = affine(3).features, RidgeSlopes(*(jnp.asarray(a, dtype=float) for a in RIDGES))
+    known = affine(3).features
+    tried = RidgeSlopes(*(jnp.asarray(a, dtype=float) for a in RIDGES))
     both = OnTrial(known, tried, 4)
-    x, W = jnp.asarray([0.3, -0.8, 0.5]), jnp.zeros((12, 3)).at[:4].set(1.0)
+    x = jnp.asarray([0.3, -0.8, 0.5])
+    W = jnp.zeros((12, 3)).at[:4].set(1.0)
     np.testing.assert_array_equal(both(x), jnp.concatenate([known(x), tried(x)]))
     np.testing.assert_array_equal(both.slope(x, W), known.slope(x, W[:4]))

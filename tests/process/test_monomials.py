@@ -15,7 +15,9 @@ def test_order_is_by_degree_and_then_lexicographic():
     assert Monomials.up_to(3, 0).terms == ((),)
 
 
-@pytest.mark.parametrize(("n_dims", "degree", "count"), [(1, 9, 10), (2, 4, 15), (3, 3, 20), (10, 2, 66)])
+@pytest.mark.parametrize(
+    ("n_dims", "degree", "count"), [(1, 9, 10), (2, 4, 15), (3, 3, 20), (10, 2, 66)]
+)
 def test_there_are_as_many_as_the_binomial_says(n_dims, degree, count):
     assert len(Monomials.up_to(n_dims, degree).terms) == count
 
@@ -26,13 +28,16 @@ def test_values_one_by_one():
 
 
 def test_rows_are_the_same_in_double_precision():
-    phi, x = Monomials.up_to(3, 4), np.random.default_rng(0).normal(size=(7, 3))
+    phi = Monomials.up_to(3, 4)
+    x = np.random.default_rng(0).normal(size=(7, 3))
     rows = phi.rows(x)
     assert rows.dtype == np.float64
     assert rows.shape == (7, len(phi.terms))
     wanted = np.stack([np.prod(x[:, list(term)], axis=1) for term in phi.terms], axis=1)
     np.testing.assert_allclose(rows, wanted, rtol=1e-14)
-    np.testing.assert_allclose(jax.vmap(phi)(jnp.asarray(x, dtype=float)), rows, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        jax.vmap(phi)(jnp.asarray(x, dtype=float)), rows, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_rows_leave_their_input_alone():
@@ -70,9 +75,13 @@ def test_equal_dictionaries_share_one_compilation():
 @pytest.mark.parametrize(("n_dims", "degree"), [(1, 3), (2, 3), (3, 2), (2, 0)])
 def test_change_of_units(n_dims, degree):
     rng = np.random.default_rng(1)
-    mean, sd, z = rng.normal(size=n_dims), rng.uniform(0.5, 2.0, size=n_dims), rng.normal(size=(5, n_dims))
+    mean = rng.normal(size=n_dims)
+    sd = rng.uniform(0.5, 2.0, size=n_dims)
+    z = rng.normal(size=(5, n_dims))
     phi = Monomials.up_to(n_dims, degree)
-    np.testing.assert_allclose(phi.rows(mean + sd * z), phi.rows(z) @ phi.change_of_units(mean, sd), rtol=1e-11)
+    np.testing.assert_allclose(
+        phi.rows(mean + sd * z), phi.rows(z) @ phi.change_of_units(mean, sd), rtol=1e-11
+    )
 
 
 @pytest.mark.parametrize("term", [(1, 0), (-1,)])

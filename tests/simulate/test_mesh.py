@@ -20,7 +20,8 @@ def test_a_mesh_contains_the_times_and_steps_no_longer_than_dt(times, dt):
     np.testing.assert_array_equal(mesh.times[list(mesh.observed)], times)
     assert len(mesh.steps) == len(mesh.times) - 1
     assert np.all(mesh.steps > 0.0)
-    # A gap may exceed a multiple of dt by one part in 1e9 without being cut further; nodes are rounded to float64.
+    # A gap may exceed a multiple of dt by one part in 1e9 without being cut further; nodes are
+    # rounded to float64.
     assert np.all(mesh.steps <= dt * (1.0 + 1.01e-9) + np.spacing(np.abs(times).max()))
 
 

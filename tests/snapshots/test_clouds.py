@@ -27,7 +27,8 @@ def test_repeated_times_are_refused(refused):
 
 
 def test_clouds_of_different_dimension_are_refused(refused):
-    (x,), (y,) = clouds(5, n_dims=2), clouds(5, n_dims=3)
+    (x,) = clouds(5, n_dims=2)
+    (y,) = clouds(5, n_dims=3)
     with refused("t=0: 2", "t=1: 3"):
         Snapshots.from_arrays([x, y], [0.0, 1.0])
 
@@ -58,12 +59,14 @@ def test_times_that_are_text_are_refused_and_shown(refused):
 
 
 def test_times_that_are_text_of_numbers_are_read():
-    found = Snapshots.from_rows(np.arange(8.0).reshape(4, 2), ["4.5", "0", "4.5", "0"])
-    assert found.times.tolist() == [0.0, 4.5]
+    snapshots = Snapshots.from_rows(np.arange(8.0).reshape(4, 2), ["4.5", "0", "4.5", "0"])
+    assert snapshots.times.tolist() == [0.0, 4.5]
 
 
 def test_dates_are_refused_rather_than_read_as_nanoseconds(refused):
-    days = np.array(["2020-01-01", "2020-01-01", "2020-01-02", "2020-01-02"], dtype="datetime64[ns]")
+    days = np.array(
+        ["2020-01-01", "2020-01-01", "2020-01-02", "2020-01-02"], dtype="datetime64[ns]"
+    )
     with refused("numeric times"):
         Snapshots.from_rows(np.zeros((4, 2)), days)
 
@@ -129,32 +132,35 @@ def test_another_number_of_names_is_refused(refused):
 def test_unsorted_times_are_sorted_with_their_clouds_and_weights():
     x, y, z = clouds(4, 5, 6)
     w = np.arange(1.0, 6.0)
-    found = Snapshots.from_arrays([x, y, z], [3.0, 1.0, 2.0], [np.ones(4), w, np.ones(6)])
-    assert found.times.tolist() == [1.0, 2.0, 3.0]
-    assert found.counts == (5, 6, 4)
-    order = np.argsort(found.clouds[0][:, 0])
-    np.testing.assert_array_equal(found.clouds[0][order], y[np.argsort(y[:, 0])])
-    np.testing.assert_allclose(found.weights[0][order], (w / 15.0)[np.argsort(y[:, 0])], rtol=1e-15)
+    snapshots = Snapshots.from_arrays([x, y, z], [3.0, 1.0, 2.0], [np.ones(4), w, np.ones(6)])
+    assert snapshots.times.tolist() == [1.0, 2.0, 3.0]
+    assert snapshots.counts == (5, 6, 4)
+    order = np.argsort(snapshots.clouds[0][:, 0])
+    np.testing.assert_array_equal(snapshots.clouds[0][order], y[np.argsort(y[:, 0])])
+    np.testing.assert_allclose(
+        snapshots.weights[0][order], (w / 15.0)[np.argsort(y[:, 0])], rtol=1e-15
+    )
 
 
 def test_weights_are_normalised_and_default_to_equal():
     x, y = clouds(4, 5)
-    found = Snapshots.from_arrays([x, y], [0.0, 1.0], [[2.0, 2.0, 4.0, 0.0], np.full(5, 7.0)])
-    assert sorted(found.weights[0].tolist()) == [0.0, 0.25, 0.25, 0.5]
-    np.testing.assert_allclose(found.weights[1], 0.2, rtol=1e-15)
+    snapshots = Snapshots.from_arrays([x, y], [0.0, 1.0], [[2.0, 2.0, 4.0, 0.0], np.full(5, 7.0)])
+    assert sorted(snapshots.weights[0].tolist()) == [0.0, 0.25, 0.25, 0.5]
+    np.testing.assert_allclose(snapshots.weights[1], 0.2, rtol=1e-15)
     np.testing.assert_array_equal(Snapshots.from_arrays([x], [0.0]).weights[0], np.full(4, 0.25))
 
 
 def test_effective_count_is_the_square_of_the_sum_over_the_sum_of_squares():
     w = np.array([1.0, 2.0, 3.0, 0.0])
-    found = Snapshots.from_arrays(clouds(4, 7), [0.0, 1.0], [w, np.full(7, 3.0)])
-    np.testing.assert_allclose(found.effective_counts, (36.0 / 14.0, 7.0), rtol=1e-14)
+    snapshots = Snapshots.from_arrays(clouds(4, 7), [0.0, 1.0], [w, np.full(7, 3.0)])
+    np.testing.assert_allclose(snapshots.effective_counts, (36.0 / 14.0, 7.0), rtol=1e-14)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_order_of_rows_does_not_change_a_bit(weighted):
     rng = np.random.default_rng(1)
-    X, t = rng.normal(size=(500, 3)), rng.choice([0.0, 0.5, 2.0], size=500)
+    X = rng.normal(size=(500, 3))
+    t = rng.choice([0.0, 0.5, 2.0], size=500)
     X[:20] = X[20:40]  # some points twice
     w = rng.uniform(size=500) if weighted else None
     first = Snapshots.from_rows(X, t, w)
@@ -181,18 +187,19 @@ def test_identity_is_destroyed():
     n = 2000
     (x,) = clouds(n)
     assert rowwise_correlation(x, x + 1.0) > 0.999
-    found = Snapshots.from_arrays([x, x + 1.0, 2.0 * x], [0.0, 1.0, 2.0])
+    snapshots = Snapshots.from_arrays([x, x + 1.0, 2.0 * x], [0.0, 1.0, 2.0])
     # The correlation of independent rows has a standard error of 1 / sqrt(n); four of them.
     for i, j in [(0, 1), (0, 2), (1, 2)]:
-        assert abs(rowwise_correlation(found.clouds[i], found.clouds[j])) < 4.0 / np.sqrt(n)
-    # The order handed in is gone as well.
-    assert abs(rowwise_correlation(found.clouds[0], x)) < 4.0 / np.sqrt(n)
+        assert abs(rowwise_correlation(snapshots.clouds[i], snapshots.clouds[j])) < 4.0 / np.sqrt(n)
+    # The order handed in is lost as well.
+    assert abs(rowwise_correlation(snapshots.clouds[0], x)) < 4.0 / np.sqrt(n)
 
 
 def test_identity_is_destroyed_between_separate_snapshots():
     n = 2000
     (x,) = clouds(n)
-    early, late = Snapshots.from_arrays([x], [0.0]), Snapshots.from_arrays([x + 1.0], [1.0])
+    early = Snapshots.from_arrays([x], [0.0])
+    late = Snapshots.from_arrays([x + 1.0], [1.0])
     # As above: four standard errors of a correlation.
     assert abs(rowwise_correlation(early.clouds[0], late.clouds[0])) < 4.0 / np.sqrt(n)
 
@@ -200,24 +207,25 @@ def test_identity_is_destroyed_between_separate_snapshots():
 def test_later_changes_of_the_input_do_not_reach_the_snapshots():
     (x,) = clouds(5)
     w = np.ones(5)
-    found = Snapshots.from_arrays([x], [0.0], [w])
-    before = as_rows(found)
-    x[:], w[:] = 0.0, 9.0
-    assert as_rows(found) == before
+    snapshots = Snapshots.from_arrays([x], [0.0], [w])
+    before = as_rows(snapshots)
+    x[:] = 0.0
+    w[:] = 9.0
+    assert as_rows(snapshots) == before
 
 
 def test_index_and_at():
-    found = Snapshots.from_arrays(clouds(4, 5, 6), [0.0, 0.1 + 0.2, 2.0], names=["a", "b"])
-    assert found.index(0.3) == 1
-    assert found.index(0.31) is None
-    assert len(found.at(2.0).points) == 6
-    assert [s.time for s in found] == found.times.tolist()
+    snapshots = Snapshots.from_arrays(clouds(4, 5, 6), [0.0, 0.1 + 0.2, 2.0], names=["a", "b"])
+    assert snapshots.index(0.3) == 1
+    assert snapshots.index(0.31) is None
+    assert len(snapshots.at(2.0).points) == 6
+    assert [s.time for s in snapshots] == snapshots.times.tolist()
 
 
 def test_at_refuses_a_time_without_a_snapshot(refused):
-    found = Snapshots.from_arrays(clouds(4, 5), [0.0, 2.0])
+    snapshots = Snapshots.from_arrays(clouds(4, 5), [0.0, 2.0])
     with refused("one of the times 0, 2", "found 1."):
-        found.at(1.0)
+        snapshots.at(1.0)
 
 
 @pytest.mark.parametrize(
@@ -228,19 +236,22 @@ def test_at_refuses_a_time_without_a_snapshot(refused):
     ],
 )
 def test_every_time_finds_its_own_snapshot_in_any_unit(times):
-    found = Snapshots.from_arrays(clouds(4, 5, 6), times)
-    assert [found.index(t) for t in times] == [0, 1, 2]
-    assert [len(found.at(t).points) for t in times] == [4, 5, 6]
+    snapshots = Snapshots.from_arrays(clouds(4, 5, 6), times)
+    assert [snapshots.index(t) for t in times] == [0, 1, 2]
+    assert [len(snapshots.at(t).points) for t in times] == [4, 5, 6]
 
 
 def test_select_and_with_clouds_keep_the_rest():
-    found = Snapshots.from_arrays(clouds(4, 5, 6), [0.0, 1.0, 2.0], names=["a", "b"])
-    part = found.select([0, 2])
+    snapshots = Snapshots.from_arrays(clouds(4, 5, 6), [0.0, 1.0, 2.0], names=["a", "b"])
+    part = snapshots.select([0, 2])
     assert (part.times.tolist(), part.counts, part.names) == ([0.0, 2.0], (4, 6), ("a", "b"))
-    moved = found.with_clouds([x + 1.0 for x in found.clouds])
-    np.testing.assert_array_equal(moved.clouds[1], found.clouds[1] + 1.0)
-    assert moved.weights is found.weights
+    shifted = snapshots.with_clouds([x + 1.0 for x in snapshots.clouds])
+    np.testing.assert_array_equal(shifted.clouds[1], snapshots.clouds[1] + 1.0)
+    assert shifted.weights is snapshots.weights
 
 
 def test_repr_tells_times_and_counts():
-    assert repr(Snapshots.from_arrays(clouds(4, 5), [0.0, 2.5])) == "Snapshots(2 times, 2 dims; t=0: 4, t=2.5: 5)"
+    assert (
+        repr(Snapshots.from_arrays(clouds(4, 5), [0.0, 2.5]))
+        == "Snapshots(2 times, 2 dims; t=0: 4, t=2.5: 5)"
+    )

@@ -25,10 +25,10 @@ def weighted():
     )
 
 
-def assert_same(found, wanted):
-    assert found.names == wanted.names
-    np.testing.assert_array_equal(found.times, wanted.times)
-    for a, b in zip(found, wanted, strict=True):
+def assert_same(snapshots, wanted):
+    assert snapshots.names == wanted.names
+    np.testing.assert_array_equal(snapshots.times, wanted.times)
+    for a, b in zip(snapshots, wanted, strict=True):
         np.testing.assert_array_equal(a.points, b.points)
         np.testing.assert_allclose(a.weights, b.weights, rtol=1e-15)
 
@@ -50,7 +50,8 @@ def table(path, columns):
 def test_round_trip_keeps_everything(tmp_path, weighted, suffix):
     write_snapshots(weighted, tmp_path / f"a{suffix}")
     assert_same(read_snapshots(tmp_path / f"a{suffix}"), weighted)
-    write_snapshots(weighted, str(tmp_path / f"a{suffix}"))  # a path may be text, and a second write replaces
+    # A path may be text, and a second write replaces.
+    write_snapshots(weighted, str(tmp_path / f"a{suffix}"))
     assert_same(read_snapshots(str(tmp_path / f"a{suffix}")), weighted)
     assert os.listdir(tmp_path) == [f"a{suffix}"]
 
@@ -64,20 +65,23 @@ def test_the_suffix_may_be_in_capitals(tmp_path, weighted, suffix):
 
 
 def test_npz_of_rows_with_times(tmp_path):
-    X, t = np.arange(8.0).reshape(4, 2), np.array([1.0, 0.0, 1.0, 0.0])
+    X = np.arange(8.0).reshape(4, 2)
+    t = np.array([1.0, 0.0, 1.0, 0.0])
     np.savez(tmp_path / "a.npz", X=X, t=t)
-    found = read_snapshots(tmp_path / "a.npz")
-    assert found.names == ("x1", "x2")
-    assert found.times.tolist() == [0.0, 1.0]
-    assert sorted(found.clouds[0][:, 0].tolist()) == [2.0, 6.0]
+    snapshots = read_snapshots(tmp_path / "a.npz")
+    assert snapshots.names == ("x1", "x2")
+    assert snapshots.times.tolist() == [0.0, 1.0]
+    assert sorted(snapshots.clouds[0][:, 0].tolist()) == [2.0, 6.0]
 
 
 def test_npz_of_one_array_a_time_is_in_natural_order(tmp_path):
     arrays = {f"x{i}": np.full((2, 1), float(i)) for i in (10, 2, 1, 0)}
-    np.savez(tmp_path / "a.npz", times=np.array([0.0, 0.1, 0.2, 1.0]), names=np.array(["gene"]), **arrays)
-    found = read_snapshots(tmp_path / "a.npz")
-    assert [x[0, 0] for x in found.clouds] == [0.0, 1.0, 2.0, 10.0]
-    assert found.names == ("gene",)
+    np.savez(
+        tmp_path / "a.npz", times=np.array([0.0, 0.1, 0.2, 1.0]), names=np.array(["gene"]), **arrays
+    )
+    snapshots = read_snapshots(tmp_path / "a.npz")
+    assert [x[0, 0] for x in snapshots.clouds] == [0.0, 1.0, 2.0, 10.0]
+    assert snapshots.names == ("gene",)
 
 
 def test_npz_time_key_in_both_layouts(tmp_path):
@@ -103,11 +107,13 @@ def test_npz_with_more_arrays_than_times_is_refused(tmp_path, refused):
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_table_with_another_time_column(tmp_path, suffix):
     columns = {"gene": [1.0, 2.0, 3.0, 4.0], "day": [0, 0, 4, 4], "t": [5.0, 6.0, 7.0, 8.0]}
-    found = read_snapshots(table(tmp_path / f"a{suffix}", columns), time_key="day")
-    assert found.names == ("gene", "t")
-    assert found.times.tolist() == [0.0, 4.0]
-    found = read_snapshots(table(tmp_path / f"b{suffix}", {"time": [0, 0, 4, 4], "gene": [1, 2, 3, 4]}))
-    assert (found.names, found.times.tolist()) == (("gene",), [0.0, 4.0])
+    snapshots = read_snapshots(table(tmp_path / f"a{suffix}", columns), time_key="day")
+    assert snapshots.names == ("gene", "t")
+    assert snapshots.times.tolist() == [0.0, 4.0]
+    snapshots = read_snapshots(
+        table(tmp_path / f"b{suffix}", {"time": [0, 0, 4, 4], "gene": [1, 2, 3, 4]})
+    )
+    assert (snapshots.names, snapshots.times.tolist()) == (("gene",), [0.0, 4.0])
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -121,7 +127,9 @@ def test_table_without_times_coordinates_or_numbers_is_refused(tmp_path, refused
     with refused("numeric times", "'D0'"):
         read_snapshots(table(tmp_path / f"d{suffix}", {"t": ["D0", "D0"], "gene": [1.0, 2.0]}))
     with refused("finite points"):
-        read_snapshots(table(tmp_path / f"e{suffix}", {"t": [0.0, 0.0], "gene": [1.0, float("nan")]}))
+        read_snapshots(
+            table(tmp_path / f"e{suffix}", {"t": [0.0, 0.0], "gene": [1.0, float("nan")]})
+        )
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -162,10 +170,10 @@ def test_csv_that_is_not_utf8_is_refused(tmp_path, refused):
 def test_csv_with_one_name_for_two_columns_loses_neither(tmp_path):
     (tmp_path / "a.csv").write_text("t,x,x\n0,1,2\n0,3,4\n")
     try:
-        found = read_snapshots(tmp_path / "a.csv")
+        snapshots = read_snapshots(tmp_path / "a.csv")
     except InputError:
         return
-    assert found.n_dims == 2
+    assert snapshots.n_dims == 2
 
 
 @pytest.mark.parametrize("keep", [0, 10, 200, -30, -1])

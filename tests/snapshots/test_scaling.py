@@ -9,7 +9,9 @@ from itofit.snapshots.scaling import Scaling
 def snapshots():
     rng = np.random.default_rng(0)
     clouds = [[5.0, -300.0] + [2.0, 100.0] * rng.normal(size=(n, 2)) for n in (50, 200)]
-    return Snapshots.from_arrays(clouds, [0.0, 1.0], [rng.uniform(size=50), rng.uniform(size=200)], ["a", "b"])
+    return Snapshots.from_arrays(
+        clouds, [0.0, 1.0], [rng.uniform(size=50), rng.uniform(size=200)], ["a", "b"]
+    )
 
 
 def test_every_snapshot_counts_the_same(snapshots):
@@ -29,7 +31,8 @@ def test_transformed_snapshots_have_mean_0_and_sd_1(snapshots):
 
 
 def test_restore_and_inverse_undo_standardise(snapshots):
-    scaling, x = Scaling.fit(snapshots), snapshots.clouds[0]
+    scaling = Scaling.fit(snapshots)
+    x = snapshots.clouds[0]
     z = scaling.standardise(x)
     np.testing.assert_allclose(scaling.restore(z), x, rtol=1e-12)
     np.testing.assert_allclose(scaling.inverse.standardise(z), x, rtol=1e-12)
@@ -44,7 +47,9 @@ def test_identity_changes_nothing(snapshots):
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, -1e8])
 def test_a_coordinate_that_does_not_vary_is_refused(refused, snapshots, constant):
-    flat = snapshots.with_clouds([np.column_stack([x[:, 0], np.full(len(x), constant)]) for x in snapshots.clouds])
+    flat = snapshots.with_clouds(
+        [np.column_stack([x[:, 0], np.full(len(x), constant)]) for x in snapshots.clouds]
+    )
     with refused("zero variance in b", "drop that coordinate"):
         Scaling.fit(flat)
 

@@ -11,7 +11,9 @@ def snapshots():
     counts = (10, 101, 4)
     clouds = [rng.normal(size=(n, 2)) for n in counts]
     # The weight is a function of the point, so that it can be recognised after shuffling.
-    return Snapshots.from_arrays(clouds, [0.0, 1.0, 2.0], [np.exp(x[:, 0]) for x in clouds], ["a", "b"])
+    return Snapshots.from_arrays(
+        clouds, [0.0, 1.0, 2.0], [np.exp(x[:, 0]) for x in clouds], ["a", "b"]
+    )
 
 
 def rows(cloud):
@@ -19,13 +21,15 @@ def rows(cloud):
 
 
 @pytest.mark.parametrize(
-    ("fraction", "held"), [(0.2, (2, 20, 2)), (0.5, (5, 50, 2)), (0.01, (2, 2, 2)), (0.99, (8, 99, 2))]
+    ("fraction", "held"),
+    [(0.2, (2, 20, 2)), (0.5, (5, 50, 2)), (0.01, (2, 2, 2)), (0.99, (8, 99, 2))],
 )
 def test_sizes_with_two_points_left_on_both_sides(snapshots, fraction, held):
-    kept, held_out = split_rows(snapshots, fraction)
+    training, held_out = split_rows(snapshots, fraction)
     assert held_out.counts == held
-    assert tuple(a + b for a, b in zip(kept.counts, held_out.counts, strict=True)) == snapshots.counts
-    assert (kept.names, kept.times.tolist()) == (("a", "b"), [0.0, 1.0, 2.0])
+    sizes = [a + b for a, b in zip(training.counts, held_out.counts, strict=True)]
+    assert tuple(sizes) == snapshots.counts
+    assert (training.names, training.times.tolist()) == (("a", "b"), [0.0, 1.0, 2.0])
 
 
 def test_parts_are_disjoint_and_complete(snapshots):
@@ -58,6 +62,8 @@ def test_fewer_than_four_points_are_refused(refused):
 
 
 def test_a_part_without_weight_is_refused(refused):
-    lonely = Snapshots.from_arrays([np.arange(6.0)[:, None]], [0.0], [[1.0, 0.0, 0.0, 0.0, 0.0, 0.0]])
+    lonely = Snapshots.from_arrays(
+        [np.arange(6.0)[:, None]], [0.0], [[1.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
+    )
     with refused("all zero"):
         split_rows(lonely, 0.5)

@@ -1,3 +1,5 @@
+"""Trees of arrays there and back, and checkpoints that know whose they are."""
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,7 +14,8 @@ def network(getkey):
 
 
 def same(a, b):
-    first, second = named_arrays(a, ""), named_arrays(b, "")
+    first = named_arrays(a, "")
+    second = named_arrays(b, "")
     return first.keys() == second.keys() and all(np.array_equal(first[k], second[k]) for k in first)
 
 
@@ -80,6 +83,6 @@ def test_integers_and_counters_keep_their_type(tmp_path):
     state = {"step": jnp.asarray(3), "loss": jnp.asarray([0.5])}
     keeper = Checkpoint(tmp_path / "checkpoint.npz", "me")
     keeper.save(state, force=True)
-    found = keeper.restore({"step": jnp.asarray(0), "loss": jnp.asarray([0.0])})
-    assert found["step"].dtype == state["step"].dtype
-    assert int(found["step"]) == 3
+    restored = keeper.restore({"step": jnp.asarray(0), "loss": jnp.asarray([0.0])})
+    assert restored["step"].dtype == state["step"].dtype
+    assert int(restored["step"]) == 3

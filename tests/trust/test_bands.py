@@ -18,11 +18,15 @@ pytestmark = pytest.mark.slow
 
 
 def test_at_the_first_snapshot_a_band_is_the_standard_error_of_its_mean(model, data):
-    """No drift has acted: what is left is sd / sqrt(n), known from 50 draws to sqrt(1 / 100); 4 of these."""
+    """No drift has acted: what is left is sd / sqrt(n), known from 50 draws to sqrt(1 / 100); 4 of
+    these.
+    """
     bands = model.bands([0.0, 0.6])
     x = data.clouds[0]
     np.testing.assert_allclose(bands.mean[0], x.mean(axis=0), atol=1e-5)
-    np.testing.assert_allclose(bands.mean_std[0], x.std(axis=0) / np.sqrt(len(x)), rtol=4 / np.sqrt(2 * N_SIMULATED))
+    np.testing.assert_allclose(
+        bands.mean_std[0], x.std(axis=0) / np.sqrt(len(x)), rtol=4 / np.sqrt(2 * N_SIMULATED)
+    )
     assert np.all(bands.mean_std[1] > 0.0)
     low, high = bands.mean_interval()
     np.testing.assert_allclose(high - low, 2 * 1.959964 * bands.mean_std)
@@ -32,9 +36,14 @@ def test_at_the_first_snapshot_a_band_is_the_standard_error_of_its_mean(model, d
 
 
 def test_the_estimate_of_a_band_is_the_forecast(model):
-    """The band's mean has 2400 chains and the forecast 300: they differ by the noise of the smaller, 4 of its sds."""
-    bands, cloud = model.bands([0.6]), model.predict(0.6)
-    np.testing.assert_allclose(bands.mean[0], cloud.mean(axis=0), atol=4 * cloud.std() / np.sqrt(300))
+    """The band's mean has 2400 chains and the forecast 300: they differ by the noise of the
+    smaller, 4 of its sds.
+    """
+    bands = model.bands([0.6])
+    cloud = model.predict(0.6)
+    np.testing.assert_allclose(
+        bands.mean[0], cloud.mean(axis=0), atol=4 * cloud.std() / np.sqrt(300)
+    )
 
 
 def test_the_drift_is_known_best_where_there_are_points(model, data):
@@ -47,7 +56,9 @@ def test_the_drift_is_known_best_where_there_are_points(model, data):
 def test_error_bars_survive_saving(model, data, tmp_path):
     model.save(tmp_path / "run")
     loaded = FokkerPlanckProcess.load(tmp_path / "run")
-    np.testing.assert_allclose(loaded.drift_std(data.clouds[1]), model.drift_std(data.clouds[1]), rtol=1e-4)
+    np.testing.assert_allclose(
+        loaded.drift_std(data.clouds[1]), model.drift_std(data.clouds[1]), rtol=1e-4
+    )
     assert loaded.goodness_of_fit().p_value == pytest.approx(model.goodness_of_fit().p_value)
 
 
@@ -57,7 +68,9 @@ def test_the_fit_of_a_true_model_is_not_rejected(model):
 
 def test_what_has_no_error_bars_says_so(data, model):
     single = copy.copy(model)
-    single.solver_, single.evidence_, single._drawn = "adversarial", None, None
+    single.solver_ = "adversarial"
+    single.evidence_ = None
+    single._drawn = None
     with pytest.raises(InputError, match="n_members"):
         single.drift_std(data.clouds[0])
     with pytest.raises(InputError, match="moments"):

@@ -1,4 +1,4 @@
-"""Equations of motion: the choice of terms, the fit behind them, and the three ways to print them."""
+"""Equations of motion: the choice of terms, the fit behind them, three ways to print them."""
 
 import copy
 import itertools
@@ -12,24 +12,31 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from itofit import FitWarning, FokkerPlanckProcess, InputError, Snapshots
+from itofit.moments.options import MomentsOptions
+from itofit.moments.probing import Task
 from itofit.process import ConstantDiffusion
 from itofit.process.drift import FunctionDrift
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots import Scaling
-from itofit.solve.options import MomentsOptions
-from itofit.solve.task import Task
 from itofit.trust.equations import find_equations
 from itofit.trust.printed import Equations
 from itofit.trust.subset import best_subset
 
-DT, N_POINTS, SIGMA = 0.05, 400, 1.0
-PUSH, PULL = np.array([12.0, 12.0]), np.array([4.0, 1.0])
+DT = 0.05
+N_POINTS = 400
+SIGMA = 1.0
+PUSH = np.array([12.0, 12.0])
+PULL = np.array([4.0, 1.0])
 TRUTH = {(0, ()): 12.0, (0, (0,)): -4.0, (1, ()): 12.0, (1, (1,)): -1.0}
 
 
 def chain(times, rng, start=None):
-    """Clouds of the Euler chain of dx = (push - pull x) dt + dW, with DT as its step: what the solver fits."""
-    x, now, clouds = rng.standard_normal((N_POINTS, 2)) if start is None else start, 0.0, []
+    """Clouds of the Euler chain of dx = (push - pull x) dt + dW, with DT as its step: what the
+    solver fits.
+    """
+    x = rng.standard_normal((N_POINTS, 2)) if start is None else start
+    now = 0.0
+    clouds = []
     for time in times:
         for _ in range(round((time - now) / DT)):
             x = x + (PUSH - PULL * x) * DT + SIGMA * np.sqrt(DT) * rng.standard_normal(x.shape)
@@ -49,7 +56,8 @@ def task_of(data, options=None):
     scaling = Scaling.fit(data)
     mean, sd = (jnp.asarray(x, dtype=float) for x in (scaling.mean, scaling.sd))
     drift = FunctionDrift(lambda z: (jnp.asarray(PUSH) - jnp.asarray(PULL) * (mean + sd * z)) / sd)
-    z, noise = scaling.transform(data), ConstantDiffusion(jnp.diag(SIGMA / sd))
+    z = scaling.transform(data)
+    noise = ConstantDiffusion(jnp.diag(SIGMA / sd))
     options = MomentsOptions(n_draws=4) if options is None else options
     return Task(z, noise, Mesh.refine(z.times, DT), options, 0, True), drift, scaling
 
@@ -59,7 +67,10 @@ def errors_of(found, truth=TRUTH):
     present = {(o, found.terms[row]): (row, o) for row, o in np.argwhere(found.present).tolist()}
     assert set(present) == set(truth)
     return np.array(
-        [(found.coefficients[present[at]] - value) / found.standard_errors[present[at]] for at, value in truth.items()]
+        [
+            (found.coefficients[present[at]] - value) / found.standard_errors[present[at]]
+            for at, value in truth.items()
+        ]
     )
 
 
@@ -71,8 +82,12 @@ def data():
 @pytest.fixture(scope="module")
 def model(data):
     options = {"n_single": 0, "n_pair": 0}
-    with warnings.catch_warnings(action="ignore", category=FitWarning):  # the step is the chain's own
-        return FokkerPlanckProcess(SIGMA, dt=DT, solver="moments", random_state=0, options=options).fit(data)
+    with warnings.catch_warnings(
+        action="ignore", category=FitWarning
+    ):  # the step is the chain's own
+        return FokkerPlanckProcess(
+            SIGMA, dt=DT, solver="moments", random_state=0, options=options
+        ).fit(data)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +106,9 @@ def test_the_best_subset_is_the_best_of_all():
             rest = b - J[:, inside] @ np.linalg.lstsq(J[:, inside], b, rcond=None)[0]
             return rest @ rest + 9.0 * len(inside)
 
-        best = min((list(s) for k in range(10) for s in itertools.combinations(range(9), k)), key=cost)
+        best = min(
+            (list(s) for k in range(10) for s in itertools.combinations(range(9), k)), key=cost
+        )
         assert best_subset(J, b, 9.0).tolist() == best
 
 
@@ -107,7 +124,9 @@ def test_copies_and_nothing_are_no_columns():
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_linear_drift_is_found_with_its_errors(shared):
-    """Four coefficients of two data sets: none is off by more than 4 standard errors, p = 5e-4 in all."""
+    """Four coefficients of two data sets: none is off by more than 4 standard errors, p = 5e-4 in
+    all.
+    """
     task, drift, scaling = task_of(snapshots([0.0, 0.1, 0.3], 10, shared=shared))
     got = find_equations(task, drift, "simulated", [], scaling, 2)
     assert np.all(np.abs(errors_of(got)) < 4.0)
@@ -119,11 +138,15 @@ def test_a_linear_drift_is_found_with_its_errors(shared):
 
 
 def test_other_units_give_the_same_equation():
-    """For x -> u x a coefficient of a term of degree d goes by u^(1 - d); the task in standardised units is one."""
+    """For x -> u x a coefficient of a term of degree d goes by u^(1 - d); the task in standardised
+    units is one.
+    """
     task, drift, scaling = task_of(snapshots([0.0, 0.1, 0.3], 10, shared=True))
     u = np.array([1000.0, 0.01])
     one = find_equations(task, drift, "simulated", [], scaling, 2)
-    other = find_equations(task, drift, "simulated", [], Scaling(u * scaling.mean, u * scaling.sd), 2)
+    other = find_equations(
+        task, drift, "simulated", [], Scaling(u * scaling.mean, u * scaling.sd), 2
+    )
     assert one.terms == other.terms
     by_term = np.array([u / np.prod(u[list(term)]) for term in one.terms])
     np.testing.assert_allclose(other.coefficients, by_term * one.coefficients, rtol=1e-5)
@@ -132,20 +155,27 @@ def test_other_units_give_the_same_equation():
 
 
 def test_dense_snapshots_give_equations_too():
-    """One Euler step h a gap is 1 - a h, which is exp(-p h) of a fine chain; the trapezoid is only near it here."""
+    """One Euler step h a gap is 1 - a h, which is exp(-p h) of a fine chain; the trapezoid is only
+    near it here.
+    """
     times = [round(DT * k, 2) for k in range(5)]
     task, drift, scaling = task_of(snapshots(times, 3, shared=False))
     pull = -np.log(1.0 - PULL * DT) / DT
     truth = {at: -pull[at[0]] if at[1] else pull[at[0]] * PUSH[at[0]] / PULL[at[0]] for at in TRUTH}
-    corrected, seen = (find_equations(task, drift, path, [0, 1, 2, 3], scaling, 1) for path in ("corrected", "seen"))
+    corrected, observed = (
+        find_equations(task, drift, path, [0, 1, 2, 3], scaling, 1)
+        for path in ("corrected", "observed")
+    )
     assert np.all(np.abs(errors_of(corrected, truth)) < 4.0)
-    np.testing.assert_allclose(seen(scaling.mean), corrected(scaling.mean), rtol=0.25)
+    np.testing.assert_allclose(observed(scaling.mean), corrected(scaling.mean), rtol=0.25)
 
 
 def test_a_polynomial_that_cannot_be_right_says_so():
     """With three times the noise clouds would be far wider than they are."""
     task, drift, scaling = task_of(snapshots([0.0, 0.1, 0.3], 10, shared=False))
-    loud = replace(task, diffusion=ConstantDiffusion(jnp.diag(3.0 * SIGMA / jnp.asarray(scaling.sd))))
+    loud = replace(
+        task, diffusion=ConstantDiffusion(jnp.diag(3.0 * SIGMA / jnp.asarray(scaling.sd)))
+    )
     got = find_equations(loud, drift, "simulated", [], scaling, 2)
     assert got.rejected(0.001)
     assert "snapshots contradict" in str(got)
@@ -169,7 +199,8 @@ def test_equations_survive_saving(model, found, tmp_path):
 
 def test_a_drift_of_any_kind_can_be_the_beginning(model, found):
     other = copy.copy(model)
-    other.solver_, other.evidence_ = "adversarial", None
+    other.solver_ = "adversarial"
+    other.evidence_ = None
     again = other.equations(degree=2)
     np.testing.assert_allclose(again.coefficients, found.coefficients, rtol=1e-3)
 
@@ -185,10 +216,13 @@ def test_what_cannot_be_asked_is_refused(model, found):
     with pytest.raises(InputError, match="shape"):
         found(np.zeros(3))
     lost = copy.copy(model)
-    lost.evidence_, lost.path_ = None, "seen"
+    lost.evidence_ = None
+    lost.path_ = "observed"
     with pytest.raises(InputError, match="ended"):
         lost.equations()
-    wide = Snapshots.from_arrays([np.random.default_rng(k).standard_normal((9, 12)) for k in range(2)], [0.0, 1.0])
+    wide = Snapshots.from_arrays(
+        [np.random.default_rng(k).standard_normal((9, 12)) for k in range(2)], [0.0, 1.0]
+    )
     many = copy.copy(model)
     many.snapshots_ = wide
     with pytest.raises(InputError, match="coefficients"):
@@ -201,7 +235,9 @@ def printed(names=("x", "y"), scale=1.0):
     coefficients = scale * np.array([[12.3456, 0.0], [-4.0, 0.5], [0.0, -123456.0]])
     errors = scale * np.array([[0.1234, 0.0], [0.0199, 0.25], [0.0, 1300.0]])
     rest = {"covariance": np.eye(4), "chi2": 11.0, "expected": 12.0, "p_value": 0.5}
-    return Equations(tuple(names), 3, terms, coefficients, errors, **rest, same_particles=False, converged=True)
+    return Equations(
+        tuple(names), 3, terms, coefficients, errors, **rest, same_particles=False, converged=True
+    )
 
 
 def run(source):
@@ -218,13 +254,18 @@ def test_text_rounds_to_two_digits_of_the_error():
         "dy/dt =    0.50    +- 0.25     x",
         "        -  1.235e5 +- 0.013e5  x^2 y",
     ]
-    assert lines[4].startswith("chi-squared 11.0, 12.0 expected, p = 0.500: the snapshots do not contradict")
+    assert lines[4].startswith(
+        "chi-squared 11.0, 12.0 expected, p = 0.500: the snapshots do not contradict"
+    )
 
 
 def test_latex_is_one_aligned_block():
     lines = printed().latex().splitlines()
     assert lines[0] == r"\begin{aligned}"
-    assert lines[1] == r"\frac{\mathrm{d} x}{\mathrm{d} t} &= (12.35 \pm 0.12) - (4.000 \pm 0.020)\, x \\"
+    assert (
+        lines[1]
+        == r"\frac{\mathrm{d} x}{\mathrm{d} t} &= (12.35 \pm 0.12) - (4.000 \pm 0.020)\, x \\"
+    )
     assert lines[2].endswith(r"(0.50 \pm 0.25)\, x - (1.235 \pm 0.013) \cdot 10^{5}\, x^{2} y")
     assert lines[3] == r"\end{aligned}"
 
@@ -254,7 +295,9 @@ def test_the_printed_forms_are_the_equations(found, data):
         by_hand[:, found.names.index(record["coordinate"])] += value
     np.testing.assert_allclose(by_hand, found(data.clouds[0][:3]))
     low, high = found.interval(0.95)
-    np.testing.assert_allclose((high - low)[found.present], 2 * 1.959964 * found.standard_errors[found.present])
+    np.testing.assert_allclose(
+        (high - low)[found.present], 2 * 1.959964 * found.standard_errors[found.present]
+    )
 
 
 def test_nothing_is_an_equation_as_well():

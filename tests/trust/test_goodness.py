@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from itofit.solve.evidence import Evidence
-from itofit.solve.whitening import Spread
+from itofit.moments.evidence import Evidence
+from itofit.moments.whitening import Spread
 from itofit.trust.goodness import SquaresLaw, goodness_of_fit, hotelling_moments, law_of_squares
 
 
@@ -40,9 +40,15 @@ def test_few_points_forgive_more():
 
 
 def test_moments_of_hotellings_statistic():
-    """Against 20 000 draws of n xbar' S^-1 xbar; standard errors of a mean and of a variance from the draws."""
-    rng, k, nu, n = np.random.default_rng(0), 4, 30, 20_000
-    z, x = rng.standard_normal((n, k)), rng.standard_normal((n, nu, k))
+    """Against 20 000 draws of n xbar' S^-1 xbar; standard errors of a mean and of a variance from
+    the draws.
+    """
+    rng = np.random.default_rng(0)
+    k = 4
+    nu = 30
+    n = 20_000
+    z = rng.standard_normal((n, k))
+    x = rng.standard_normal((n, nu, k))
     S = np.einsum("nij,nik->njk", x, x) / nu
     squares = np.einsum("ni,ni->n", z, np.linalg.solve(S, z[..., None])[..., 0])
     mean, variance = hotelling_moments(np.full(1, float(k)), np.full(1, float(nu)))
@@ -62,19 +68,25 @@ def law_of_two(x, y) -> SquaresLaw:
 def test_the_law_of_the_squares_is_that_of_many_data_sets(kind):
     """T^2 of 10 000 pairs of clouds of 200 points against what 40 of them say of its law.
 
-    4 standard errors from the repeats, and 0.02 and 0.2 for what is of second order in 1/200. Skewness of the target
-    alone raises mean and variance; that of both ends alike cancels.
+    4 standard errors from the repeats, and 0.02 and 0.2 for what is of second order in 1/200.
+    Skewness of the target alone raises mean and variance; that of both ends alike cancels.
     """
-    rng, n, repeats = np.random.default_rng(0), 200, 10_000
+    rng = np.random.default_rng(0)
+    n = 200
+    repeats = 10_000
     x, y = rng.standard_normal((2, repeats, n, 2))
-    x, y = (x**2 if kind == "skewed alike" else x), (y if kind == "normal" else y**2)
+    x = x**2 if kind == "skewed alike" else x
+    y = y if kind == "normal" else y**2
     moved = x.mean(axis=1) - y.mean(axis=1) + (1.0 if kind == "skewed" else 0.0)
     x, y = (side - side.mean(axis=1, keepdims=True) for side in (x, y))
     covariance = (np.swapaxes(x, 1, 2) @ x + np.swapaxes(y, 1, 2) @ y) / n**2
     squares = np.einsum("ri,ri->r", moved, np.linalg.solve(covariance, moved[..., None])[..., 0])
     laws = [law_of_two(a, b) for a, b in zip(x[:40], y[:40], strict=True)]
-    mean, variance = np.mean([law.mean for law in laws]), np.mean([law.variance for law in laws])
-    assert 2 * mean == pytest.approx(squares.mean(), abs=4 * squares.std() / np.sqrt(repeats) + 0.02)
+    mean = np.mean([law.mean for law in laws])
+    variance = np.mean([law.variance for law in laws])
+    assert 2 * mean == pytest.approx(
+        squares.mean(), abs=4 * squares.std() / np.sqrt(repeats) + 0.02
+    )
     spread = np.std((squares - squares.mean()) ** 2) / np.sqrt(repeats)
     assert 2 * variance == pytest.approx(squares.var(), abs=4 * spread + 0.2)
     if kind == "skewed":
@@ -82,7 +94,10 @@ def test_the_law_of_the_squares_is_that_of_many_data_sets(kind):
 
 
 def test_a_wider_law_forgives_more():
-    plain, wide = SquaresLaw(np.ones(2), np.full(2, 2.0)), SquaresLaw(np.full(2, 1.1), np.full(2, 3.0))
-    narrow, broad = (goodness_of_fit(evidence([30.0, 30.0], 1e6), np.arange(3.0), law) for law in (plain, wide))
+    plain = SquaresLaw(np.ones(2), np.full(2, 2.0))
+    wide = SquaresLaw(np.full(2, 1.1), np.full(2, 3.0))
+    narrow, broad = (
+        goodness_of_fit(evidence([30.0, 30.0], 1e6), np.arange(3.0), law) for law in (plain, wide)
+    )
     assert narrow.p_value == pytest.approx(chi2.sf(60.0, 36.0), rel=1e-6)
     assert broad.p_value > narrow.p_value

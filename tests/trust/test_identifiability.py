@@ -5,18 +5,20 @@ import numpy as np
 import pytest
 
 from itofit import FokkerPlanckProcess, InputError, Snapshots, known_system
+from itofit.moments.linearised import information_root_of
+from itofit.moments.reference import Reference, reference_degree
 from itofit.process.features import affine
 from itofit.snapshots import Scaling
-from itofit.solve.linearised import signal_of
-from itofit.solve.reference import Reference, reference_degree
 from itofit.trust.identifiability import identifiability
-from itofit.trust.next_snapshot import NextSnapshot, left_over
+from itofit.trust.next_time import NextTime, left_over
 
 
-def problem(signal):
-    """Affine drifts in two dimensions under a unit prior, seen by `signal`; log sigma is seen by nothing."""
-    seen = np.column_stack([signal, np.zeros(len(signal))])
-    return Reference(affine(2), 2, np.eye(3), 1.0, seen[None], np.ones(7), np.zeros(6))
+def problem(information_root):
+    """Affine drifts in two dimensions under a unit prior, seen by `information_root`; log sigma is
+    seen by nothing.
+    """
+    observed = np.column_stack([information_root, np.zeros(len(information_root))])
+    return Reference(affine(2), 2, np.eye(3), 1.0, observed[None], np.ones(7), np.zeros(6))
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +29,15 @@ def round_cloud():
 
 
 def test_what_is_seen_is_determined_and_a_rotation_that_is_not_is_named(round_cloud):
-    """Coefficients in the order 1, x0, x1 by output; all but x1 -> 0 minus x0 -> 1 are seen with s = 3: s^2/(1+s^2)."""
+    """Coefficients in the order 1, x0, x1 by output; all but x1 -> 0 minus x0 -> 1 are seen with s
+    = 3: s^2/(1+s^2).
+    """
     turn = np.zeros(6)
     turn[[4, 3]] = np.sqrt(0.5) * np.asarray([1.0, -1.0])
     rest = np.eye(6) - np.outer(turn, turn)
-    found = identifiability(problem(3.0 * rest), round_cloud, Scaling.identity(2), ("a", "b"), sigma_known=True)
+    found = identifiability(
+        problem(3.0 * rest), round_cloud, Scaling.identity(2), ("a", "b"), sigma_known=True
+    )
     assert found.determined == pytest.approx(0.9 * 5 / 6)
     assert found.undetermined() == ("a rotation about (0, 0)",)
     shares = {field.name: field.determined for field in found.named}
@@ -48,11 +54,11 @@ def test_what_is_seen_is_determined_and_a_rotation_that_is_not_is_named(round_cl
 
 def test_sigma_that_the_drift_pays_back_is_an_equilibrium(round_cloud):
     """Along (2 g, 1) with g = -x nothing is seen; the sum of both is seen well."""
-    seen = np.zeros((6, 7))
-    seen[:6, :6] = 10.0 * np.eye(6)
+    observed = np.zeros((6, 7))
+    observed[:6, :6] = 10.0 * np.eye(6)
     fitted = np.asarray([0.0, 0.0, -1.0, 0.0, 0.0, -1.0])
-    seen[:, 6] = -seen[:, :6] @ (2.0 * fitted)
-    blind = Reference(affine(2), 2, np.eye(3), 1.0, seen[None], np.ones(7), fitted)
+    observed[:, 6] = -observed[:, :6] @ (2.0 * fitted)
+    blind = Reference(affine(2), 2, np.eye(3), 1.0, observed[None], np.ones(7), fitted)
     found = identifiability(blind, round_cloud, Scaling.identity(2), ("a", "b"), sigma_known=False)
     assert "near equilibrium" in str(found)
     known = identifiability(blind, round_cloud, Scaling.identity(2), ("a", "b"), sigma_known=True)
@@ -61,18 +67,24 @@ def test_sigma_that_the_drift_pays_back_is_an_equilibrium(round_cloud):
 
 
 def test_noise_in_the_jacobian_does_not_count_as_information():
-    """J0'J0 within 4 standard errors: of a mean product over 4 folds and 400 rows, noise 2 a fold, see `signal_of`."""
-    rng, rows = np.random.default_rng(0), 400
+    """J0'J0 within 4 standard errors: of a mean product over 4 folds and 400 rows, noise 2 a fold,
+    see `information_root_of`.
+    """
+    rng = np.random.default_rng(0)
+    rows = 400
     J0 = np.zeros((rows, 3))
     J0[:, 0] = 1.0
     folds = J0 + 2.0 * rng.standard_normal((4, rows, 3))
-    mean, G = folds.mean(axis=0), signal_of(folds)
-    error = np.sqrt(2.0 * 4 / 3 * rows) + 2.0 * np.sqrt(rows)  # noise times noise, and signal times noise
+    mean = folds.mean(axis=0)
+    G = information_root_of(folds)
+    error = np.sqrt(2.0 * 4 / 3 * rows) + 2.0 * np.sqrt(
+        rows
+    )  # noise times noise, and signal times noise
     np.testing.assert_allclose(G.T @ G, J0.T @ J0, atol=4 * error)
     assert (mean.T @ mean)[1, 1] > 300.0  # what would have been taken for information
-    careful = signal_of(folds, doubt=3.0)
+    careful = information_root_of(folds, doubt=3.0)
     assert np.sum(careful[:, 0] ** 2) < np.sum(G[:, 0] ** 2)
-    np.testing.assert_array_equal(signal_of(folds[:1]), folds[0])
+    np.testing.assert_array_equal(information_root_of(folds[:1]), folds[0])
 
 
 def test_degrees_stay_few():
@@ -80,9 +92,10 @@ def test_degrees_stay_few():
 
 
 def test_left_over_variance_is_that_of_a_linear_function():
-    slopes, covariance = np.asarray([[1.0, 0.0], [1.0, 2.0]]), np.diag([4.0, 1.0])
+    slopes = np.asarray([[1.0, 0.0], [1.0, 2.0]])
+    covariance = np.diag([4.0, 1.0])
     assert left_over(slopes, covariance) == pytest.approx(np.sqrt((4.0 + 8.0) / 2))
-    found = NextSnapshot(2.0, 100, np.asarray([0.5, 1.5]), 3.0, np.asarray([2.0, 1.0]))
+    found = NextTime(2.0, 100, np.asarray([0.5, 1.5]), 3.0, np.asarray([2.0, 1.0]))
     assert found.best == 1.5
     assert str(found).splitlines()[-1] == "take the next snapshot at t = 1.5"
     assert [row["after"] for row in found.to_records()] == [2.0, 1.0]
@@ -95,11 +108,13 @@ def pulled():
     return FokkerPlanckProcess(0.7, dt=0.05, solver="moments", random_state=0).fit(data)
 
 
-def turned(sds):
+def adapted(sds):
     """A cloud with these sds turned by 0.5 and by 1 without noise, other points every time."""
-    rng, clouds = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    clouds = []
     for angle in (0.0, 0.5, 1.0):
-        c, s = np.cos(angle), np.sin(angle)
+        c = np.cos(angle)
+        s = np.sin(angle)
         clouds.append((rng.standard_normal((400, 2)) * sds) @ np.asarray([[c, s], [-s, c]]))
     data = Snapshots.from_arrays(clouds, [0.0, 0.25, 0.5])
     return FokkerPlanckProcess(0.0, dt=0.05, solver="moments", random_state=0).fit(data)
@@ -108,8 +123,12 @@ def turned(sds):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::itofit.FitWarning")
 def test_a_rotation_is_seen_only_where_the_cloud_is_not_round():
-    round_one, long_one = (turned(np.asarray(sds)).identifiability() for sds in ([1.0, 1.0], [3.0, 1.0]))
-    names = [next(f for f in found.named if "rotation" in f.name) for found in (round_one, long_one)]
+    round_one, long_one = (
+        adapted(np.asarray(sds)).identifiability() for sds in ([1.0, 1.0], [3.0, 1.0])
+    )
+    names = [
+        next(f for f in found.named if "rotation" in f.name) for found in (round_one, long_one)
+    ]
     assert names[0].determined < 0.5
     assert names[1].determined > 0.9
     assert [name for name in round_one.undetermined() if "rotation" in name]
@@ -124,19 +143,21 @@ def test_two_snapshots_say_what_a_third_would_add(pulled):
 
 
 def test_a_further_snapshot_leaves_less(pulled, tmp_path):
-    found = pulled.next_snapshot([0.25, 1.0], forecast=1.0)
+    found = pulled.next_time([0.25, 1.0], forecast=1.0)
     assert np.all(found.after <= found.before)
     assert found.after[1] < 0.8 * found.before
     assert found.best == 1.0  # there the forecast itself is seen
     pulled.save(tmp_path / "run")
-    again = FokkerPlanckProcess.load(tmp_path / "run").next_snapshot([0.25, 1.0], forecast=1.0)
+    again = FokkerPlanckProcess.load(tmp_path / "run").next_time([0.25, 1.0], forecast=1.0)
     np.testing.assert_allclose(again.after, found.after, rtol=1e-3)
 
 
 @pytest.mark.slow
 def test_at_equilibrium_sigma_and_the_scale_of_the_drift_cannot_be_told_apart():
     rng = np.random.default_rng(0)
-    still = Snapshots.from_arrays([rng.standard_normal((600, 1)) / np.sqrt(2) for _ in range(3)], [0.0, 0.5, 1.0])
+    still = Snapshots.from_arrays(
+        [rng.standard_normal((600, 1)) / np.sqrt(2) for _ in range(3)], [0.0, 0.5, 1.0]
+    )
     model = FokkerPlanckProcess(1.0, dt=0.05, solver="moments", random_state=0).fit(still)
     unknown = model.identifiability(sigma_known=False)
     assert "near equilibrium" in str(unknown)
@@ -147,6 +168,6 @@ def test_at_equilibrium_sigma_and_the_scale_of_the_drift_cannot_be_told_apart():
 def test_bad_candidates_are_refused(pulled):
     for wrong in ([], [0.5], [-1.0, 0.2]):
         with pytest.raises(InputError, match="candidates"):
-            pulled.next_snapshot(wrong, forecast=1.0)
+            pulled.next_time(wrong, forecast=1.0)
     with pytest.raises(InputError, match="n_points"):
-        pulled.next_snapshot([1.0], forecast=1.0, n_points=0)
+        pulled.next_time([1.0], forecast=1.0, n_points=0)

@@ -4,10 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from itofit.process.drift import FeatureDrift
+from itofit.moments.linearised import Linearised, Unknowns
+from itofit.process.drift import FeatureDrift, stacked
 from itofit.process.features import affine
-from itofit.solve.linearised import Linearised, Unknowns
-from itofit.solve.run import stacked
 from itofit.trust.posterior import DriftDraws, draw_drifts, particle_weights
 
 
@@ -19,23 +18,35 @@ def linear():
     points = rng.standard_normal((6, 400))
     points -= points.mean(axis=1, keepdims=True)
     white = np.linalg.solve(np.linalg.cholesky(points @ points.T), points)
-    v, precision, sure = np.asarray([1.0, -2.0]), np.asarray([0.05, 0.05]), np.full(2, np.inf)
+    v = np.asarray([1.0, -2.0])
+    precision = np.asarray([0.05, 0.05])
+    sure = np.full(2, np.inf)
     unknowns = Unknowns.coefficients(J[None], v, precision, sure, affine(1), 1)
-    b = (J + np.linalg.solve(J @ J.T + 1e-9 * np.eye(6), J) * 0.05) @ v  # so that v is the posterior mean
-    return Linearised(unknowns, J @ v - b, {0: white[:, :200], 1: white[:, 200:]}, speed=3.0, clock=None)
+    b = (
+        J + np.linalg.solve(J @ J.T + 1e-9 * np.eye(6), J) * 0.05
+    ) @ v  # so that v is the posterior mean
+    return Linearised(
+        unknowns, J @ v - b, {0: white[:, :200], 1: white[:, 200:]}, speed=3.0, clock=None
+    )
 
 
 def test_draws_have_the_mean_and_covariance_of_the_posterior(linear):
-    """Each entry of a covariance of n normal draws has a standard error below sqrt(2 / n) times its sds: 4 of them."""
-    n, J = 6000, linear.unknowns.jacobian
+    """Each entry of a covariance of n normal draws has a standard error below sqrt(2 / n) times its
+    sds: 4 of them.
+    """
+    n = 6000
+    J = linear.unknowns.jacobian
     draws = draw_drifts(linear, seed=3, n_draws=n)
     v = np.asarray(draws.drifts.coefficients)[:, :, 0] / 3.0
-    data, prior = J.T @ J, 0.05 * np.eye(2)
+    data = J.T @ J
+    prior = 0.05 * np.eye(2)
     C = np.linalg.inv(data + prior)
     lengthened = (400.0 / (400.0 - 6.0 + 2.0)) ** 2
     expected = C @ (lengthened * data + prior) @ C
     sds = np.sqrt(np.diag(expected))
-    np.testing.assert_allclose(np.cov(v.T) / np.outer(sds, sds), expected / np.outer(sds, sds), atol=4 * np.sqrt(2 / n))
+    np.testing.assert_allclose(
+        np.cov(v.T) / np.outer(sds, sds), expected / np.outer(sds, sds), atol=4 * np.sqrt(2 / n)
+    )
     b = J @ linear.unknowns.v - linear.y
     np.testing.assert_allclose(v.mean(axis=0), C @ J.T @ b, atol=4 * np.max(sds) / np.sqrt(n))
 
@@ -51,10 +62,14 @@ def test_the_spread_of_a_line_is_that_of_its_coefficients(linear):
 
 
 def test_particle_weights_are_those_of_a_bayesian_bootstrap():
-    """Mean 1 over the points, variance 1, the same again for the same seed, others for another snapshot."""
+    """Mean 1 over the points, variance 1, the same again for the same seed, others for another
+    snapshot.
+    """
     weights = particle_weights(0, 1, 500, 40)
     np.testing.assert_allclose(weights.mean(axis=1), 1.0)
-    assert weights.var() == pytest.approx(1.0, abs=4 * np.sqrt(8 / 20_000))  # fourth cumulant of Exp(1): 6
+    assert weights.var() == pytest.approx(
+        1.0, abs=4 * np.sqrt(8 / 20_000)
+    )  # fourth cumulant of Exp(1): 6
     np.testing.assert_array_equal(weights, particle_weights(0, 1, 500, 40))
     assert not np.any(weights == particle_weights(0, 2, 500, 40))
 
@@ -62,6 +77,10 @@ def test_particle_weights_are_those_of_a_bayesian_bootstrap():
 def test_an_ensemble_spreads_about_its_mean():
     features = affine(1).features
     lines = [FeatureDrift(features, jnp.asarray([[0.0], [slope]])) for slope in (1.0, 2.0, 6.0)]
-    draws = DriftDraws.of_members(stacked(lines), 3, FeatureDrift(features, jnp.asarray([[0.0], [3.0]])))
-    np.testing.assert_allclose(draws.spread(np.asarray([[1.0], [2.0]]))[:, 0], np.sqrt([7.0, 28.0]), rtol=1e-5)
+    draws = DriftDraws.of_members(
+        stacked(lines), 3, FeatureDrift(features, jnp.asarray([[0.0], [3.0]]))
+    )
+    np.testing.assert_allclose(
+        draws.spread(np.asarray([[1.0], [2.0]]))[:, 0], np.sqrt([7.0, 28.0]), rtol=1e-5
+    )
     assert draws.first(2).spread(np.ones((1, 1))).shape == (1, 1)

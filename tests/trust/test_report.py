@@ -17,7 +17,10 @@ def test_a_report_holds_every_part_with_the_numbers_of_that_part(model):
     assert str(model.identifiability()) in said
     share = float(re.search(r"standard error ([\d.]+) %", said)[1])
     pooled = np.concatenate(model.snapshots_.clouds)
-    size = [np.sqrt(np.mean((g / model.scaling_.sd) ** 2)) for g in (model.drift_std(pooled), model.drift(pooled))]
+    size = [
+        np.sqrt(np.mean((g / model.scaling_.sd) ** 2))
+        for g in (model.drift_std(pooled), model.drift(pooled))
+    ]
     assert share == pytest.approx(100 * size[0] / size[1], rel=0.2)  # there 500 of the 900 points
     assert "0.9 sigma moves the drift by" in said
     assert "Prop. 3" in said

@@ -6,7 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from itofit.weak.probes import CosineProbe, FunctionProbe, NetworkProbe, SpectralNetwork, random_cosines
+from itofit.weak.probes import (
+    CosineProbe,
+    FunctionProbe,
+    NetworkProbe,
+    SpectralNetwork,
+    random_cosines,
+)
 
 
 def spectral(key, n_dims=3, width=16):
@@ -34,19 +40,20 @@ def test_one_power_iteration_follows_moving_weights(getkey):
     network = spectral(getkey())
     for _ in range(50):
         noise = jax.random.normal(getkey(), network.raw.weights[1].shape)
-        moved = network.raw.weights[1] + 0.01 * noise / jnp.sqrt(16.0)
-        network = eqx.tree_at(lambda n: n.raw.weights[1], network, moved).sharpened()
+        perturbed = network.raw.weights[1] + 0.01 * noise / jnp.sqrt(16.0)
+        network = eqx.tree_at(lambda n: n.raw.weights[1], network, perturbed).sharpened()
     true = np.linalg.svd(network.raw.weights[1], compute_uv=False)[0]
     np.testing.assert_allclose(network.norms()[1], true, rtol=0.02)
 
 
 def test_gradient_through_the_norm_is_that_of_the_singular_value(getkey):
-    """d s1 / dW = u v': scaling the raw weights changes nothing, so the gradient along W must vanish."""
+    """d s1 / dW = u v': scaling the raw weights changes nothing, so the slope along W vanishes."""
     network = spectral(getkey()).sharpened(200)
     x = jax.random.normal(getkey(), (3,))
     slope = jax.grad(lambda n: n.probe()(x))(network)
     for weight, g in zip(network.raw.weights, slope.raw.weights, strict=True):
-        assert abs(float(jnp.sum(weight * g))) < 1e-4 * float(jnp.linalg.norm(weight) * jnp.linalg.norm(g)) + 1e-6
+        size = float(jnp.linalg.norm(weight) * jnp.linalg.norm(g))
+        assert abs(float(jnp.sum(weight * g))) < 1e-4 * size + 1e-6
 
 
 PROBES = {

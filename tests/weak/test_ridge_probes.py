@@ -13,8 +13,8 @@ from itofit.weak.ridge_probes import (
     RidgeProbe,
     best_answer,
     bowl_directions,
-    flown_values,
     n_cosines_for,
+    propagated_values,
     random_cosines_of_few,
 )
 
@@ -32,21 +32,32 @@ def family(n_dims, key, n_cosines=6):
 @pytest.mark.parametrize("n_dims", [1, 3])
 def test_generator_equals_derivatives(n_dims, getkey):
     with jax.enable_x64(True):
-        functions, x = family(n_dims, getkey()), jax.random.normal(getkey(), (n_dims,))
-        drift, noise = jax.random.normal(getkey(), (n_dims,)), jax.random.normal(getkey(), (n_dims, n_dims + 1))
-        found = functions.generator(x, drift, noise)
-        assert found.shape == functions(x).shape
-        one = lambda w: second_order(lambda y: w @ functions(y), x, drift, noise)[1]  # noqa: E731
-        np.testing.assert_allclose(found, jax.vmap(one)(jnp.eye(len(found))), rtol=1e-9, atol=1e-12)
+        functions = family(n_dims, getkey())
+        x = jax.random.normal(getkey(), (n_dims,))
+        drift = jax.random.normal(getkey(), (n_dims,))
+        noise = jax.random.normal(getkey(), (n_dims, n_dims + 1))
+        generators = functions.generator(x, drift, noise)
+        assert generators.shape == functions(x).shape
+
+        def by_derivatives(w):
+            return second_order(lambda y: w @ functions(y), x, drift, noise)[1]
+
+        wanted = jax.vmap(by_derivatives)(jnp.eye(len(generators)))
+        np.testing.assert_allclose(generators, wanted, rtol=1e-9, atol=1e-12)
 
 
 def test_a_probe_is_the_weighted_sum(getkey):
-    functions, x = family(3, getkey()), jax.random.normal(getkey(), (3,))
+    functions = family(3, getkey())
+    x = jax.random.normal(getkey(), (3,))
     weights = jax.random.normal(getkey(), functions(x).shape)
-    probe, noise = RidgeProbe(functions, weights), jnp.eye(3)
+    probe = RidgeProbe(functions, weights)
+    noise = jnp.eye(3)
     np.testing.assert_allclose(probe(x), weights @ functions(x), rtol=1e-6)
     np.testing.assert_allclose(
-        probe.generator(x, x, noise), weights @ functions.generator(x, x, noise), rtol=1e-5, atol=1e-6
+        probe.generator(x, x, noise),
+        weights @ functions.generator(x, x, noise),
+        rtol=1e-5,
+        atol=1e-6,
     )
 
 
@@ -69,7 +80,7 @@ def test_families_never_outnumber_the_points():
 
 
 def best(key, shift, n=500):
-    """The best answer for two normal clouds, the second moved by `shift`."""
+    """The best answer for two normal clouds, the second shifted."""
     k0, k1, k2 = jax.random.split(key, 3)
     start = Cloud(jax.random.normal(k0, (n, 2)), jnp.full(n, 1.0 / n))
     target = Cloud(jax.random.normal(k1, (n, 2)) + shift, jnp.full(n, 1.0 / n))
@@ -84,17 +95,24 @@ def test_the_answer_is_the_maximum_of_residual_over_its_standard_error(getkey):
     variances = sum(jnp.var(values, axis=0) / len(values) for values in each)
 
     def score(weights):
-        """The residual over its standard error, whose square has a thousandth of each function's variance more."""
-        a, b = each[0] @ weights, each[1] @ weights
-        variance = jnp.var(a) / len(a) + jnp.var(b) / len(b) + 1e-3 * jnp.sum(weights**2 * variances)
+        """The residual over its standard error, with a thousandth of all variances added."""
+        a = each[0] @ weights
+        b = each[1] @ weights
+        variance = (
+            jnp.var(a) / len(a) + jnp.var(b) / len(b) + 1e-3 * jnp.sum(weights**2 * variances)
+        )
         return float((jnp.mean(a) - jnp.mean(b)) / jnp.sqrt(variance))
 
     residual = jnp.mean(each[0] @ probe.weights) - jnp.mean(each[1] @ probe.weights)
-    np.testing.assert_allclose(residual, chi2 / jnp.sqrt(1.0 + chi2 / len(probe.weights)), rtol=1e-3)
+    np.testing.assert_allclose(
+        residual, chi2 / jnp.sqrt(1.0 + chi2 / len(probe.weights)), rtol=1e-3
+    )
     best_score = score(probe.weights)
     np.testing.assert_allclose(best_score**2, chi2, rtol=1e-3)
     for k in range(20):
-        other = probe.weights + 0.3 * jnp.std(probe.weights) * jax.random.normal(jax.random.key(k), probe.weights.shape)
+        other = probe.weights + 0.3 * jnp.std(probe.weights) * jax.random.normal(
+            jax.random.key(k), probe.weights.shape
+        )
         assert score(other) <= best_score * 1.0005  # float32
 
 
@@ -104,34 +122,38 @@ def test_chi_squared_of_equal_laws_has_its_mean_and_of_others_is_far_above(getke
     # Mean n and sd sqrt(2n) of chi-squared, over 40 draws, 4 standard errors.
     assert abs(np.mean(values) - n) < 4 * np.sqrt(2 * n / 40)
     # A shift of 0.3 sd of 500 points: about 0.3^2 * 250 = 22 in one direction.
-    moved = [float(best(k, jnp.asarray([0.3, 0.0]))[0].chi2) for k in jax.random.split(getkey(), 10)]
-    assert np.mean(moved) > n + 10
+    shifted = [
+        float(best(k, jnp.asarray([0.3, 0.0]))[0].chi2) for k in jax.random.split(getkey(), 10)
+    ]
+    assert np.mean(shifted) > n + 10
 
 
 def test_weights_act_as_repeats(getkey):
-    x, y = jax.random.normal(getkey(), (40, 2)), jax.random.normal(getkey(), (30, 2))
+    x = jax.random.normal(getkey(), (40, 2))
+    y = jax.random.normal(getkey(), (30, 2))
     functions = family(2, getkey(), n_cosines=3)
     twice = jnp.concatenate([y, y[:10]])
     weights = jnp.concatenate([jnp.full(10, 2.0), jnp.ones(20)]) / 40.0
     start = Cloud(x, jnp.full(40, 1 / 40))
-    flown = jax.vmap(functions)(x)
-    a = best_answer(functions, Cloud(y, weights), start, flown)
-    b = best_answer(functions, Cloud(twice, jnp.full(40, 1 / 40)), start, flown)
+    propagated = jax.vmap(functions)(x)
+    a = best_answer(functions, Cloud(y, weights), start, propagated)
+    b = best_answer(functions, Cloud(twice, jnp.full(40, 1 / 40)), start, propagated)
     # The same law; fewer effective points with weights, so the smaller chi-squared.
     assert float(a.chi2) < float(b.chi2)
 
 
-def test_flown_values_average_to_the_weak_residual(getkey):
+def test_propagated_values_average_to_the_weak_residual(getkey):
     system = known_system("ou")
     start = system.sample_initial(60, getkey())
     target = Cloud(system.sample_initial(50, getkey()), jnp.full(50, 1 / 50))
     steps = jnp.full(7, 0.05)
     noise = jax.random.normal(getkey(), (7, 60, 2))
     read = PathRead.of(system.process, euler_path(system.process, start, steps, noise))
-    functions, cloud = family(2, getkey()), Cloud(start, jnp.full(60, 1 / 60))
-    flown = flown_values(functions, cloud, read, trapezoid_weights(steps))
+    functions = family(2, getkey())
+    cloud = Cloud(start, jnp.full(60, 1 / 60))
+    propagated = propagated_values(functions, cloud, read, trapezoid_weights(steps))
     for m in range(functions(start[0]).shape[0]):
-        probe = RidgeProbe(functions, jnp.zeros(flown.shape[1]).at[m].set(1.0))
+        probe = RidgeProbe(functions, jnp.zeros(propagated.shape[1]).at[m].set(1.0))
         wanted = weak_residual(probe, target, cloud, read, trapezoid_weights(steps))
-        found = target.expect(probe) - jnp.mean(flown[:, m])
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+        residual = target.expect(probe) - jnp.mean(propagated[:, m])
+        np.testing.assert_allclose(residual, wanted, rtol=1e-4, atol=1e-5)

@@ -1,14 +1,18 @@
-"""What persistence and midpoint share: nothing is learned, and a forecast is a row of the snapshots."""
+"""What persistence and midpoint share: nothing is learned, and a forecast is a row of the
+snapshots.
+"""
 
 import abc
 from typing import Any
 
 import numpy as np
 
-from itofit.face import Face, seed_of
+from itofit.face import Face
 from itofit.forecast import resampled
+from itofit.problem import Stream, Streams
 from itofit.snapshots.clouds import Snapshot, Snapshots
-from itofit.solve.outcome import Outcome
+from itofit.solution import Outcome
+from itofit.solve.listeners import Watch
 
 
 class TrivialRow(Face):
@@ -21,15 +25,28 @@ class TrivialRow(Face):
     def _row(self, time: float) -> Snapshot:
         """The cloud at one time."""
 
-    def _learn(self, snapshots: Snapshots, **how: Any) -> None:
-        del snapshots, how
-        self.seed_, self.outcome_, self.seconds_ = seed_of(self.random_state), Outcome.converged, 0.0
+    def _learn(self, snapshots: Snapshots, watch: Watch) -> None:
+        del snapshots
+        watch.refuse_checkpoints(self.method)
+        self.seed_ = Streams.of(self.random_state).seed
+        self.outcome_ = Outcome.converged
+        self.seconds_ = 0.0
 
-    def _carry(self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None) -> Snapshots:
+    def _carry(
+        self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None
+    ) -> Snapshots:
         del start, first
-        clouds = [self._row(float(t)) for t in times]
-        drawn = [resampled(c.points, c.weights, n_samples, self.seed_ + i) for i, c in enumerate(clouds)]
-        return Snapshots.from_arrays([x for x, _ in drawn], times, [w for _, w in drawn], self.snapshots_.names)
+        points = []
+        weights = []
+        for i, time in enumerate(times):
+            rng = self._streams.rng(Stream.resampling, i)
+            cloud = resampled(self._row(float(time)), n_samples, rng)
+            points.append(cloud.points)
+            weights.append(cloud.weights)
+        return Snapshots.from_arrays(points, times, weights, self.snapshots_.names)
+
+    def _notes(self) -> tuple[str, ...]:
+        return self._remark()
 
     def _values(self) -> dict[str, Any]:
         return {"seed": self.seed_}
@@ -39,4 +56,6 @@ class TrivialRow(Face):
 
     def _restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         del arrays
-        self.seed_, self.outcome_, self.seconds_ = values["seed"], Outcome.converged, 0.0
+        self.seed_ = values["seed"]
+        self.outcome_ = Outcome.converged
+        self.seconds_ = 0.0

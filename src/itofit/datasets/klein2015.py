@@ -1,6 +1,9 @@
-"""Mouse embryonic stem cells 0, 2, 4 and 7 days after LIF was withdrawn (Klein et al. 2015, Cell; GEO GSE65525).
+"""Mouse embryonic stem cells 0, 2, 4 and 7 days after LIF was withdrawn.
 
-Four csv files, compressed by bz2, without a header: one row a gene, its name, then its molecules (UMI) in every cell.
+Klein et al. 2015, Cell; GEO GSE65525.
+
+Four csv files, compressed by bz2, without a header: one row a gene, its name, then its molecules
+(UMI) in every cell.
 """
 
 import bz2
@@ -50,15 +53,36 @@ _EXACT = 2**24  # float32 holds whole numbers up to here
 
 
 def klein2015(cache: str | Path | None = None, *, source: str = GEO) -> Any:
-    """Raw counts of 2717 cells and 24175 genes as an AnnData (the extra `anndata`), days in obs["day"].
+    """Mouse embryonic stem cells on four days, as an AnnData (the extra `anndata`).
 
     Files that `cache` does not hold yet are downloaded; nothing else in itofit opens a connection.
+    Their sha256 are recorded in `hashes.json` of that folder once they have been read whole, and
+    compared ever after; they are in `uns["source"]` too.
 
-    - `cache`: the folder with the four files; by default `itofit/klein2015` in `$XDG_CACHE_HOME` or `~/.cache`.
-    - `source`: the URL under which `<GSM accession>/suppl/<file>` lies, say of a mirror.
+    Parameters
+    ----------
+    cache : str or Path, optional
+        The folder with the four files; without it `itofit/klein2015` in `$XDG_CACHE_HOME` or
+        `~/.cache`.
+    source : str, default GEO
+        The URL under which `<GSM accession>/suppl/<file>` lies, say of a mirror.
 
-    The files' sha256 are recorded in `hashes.json` of that folder once they have been read whole, and compared ever
-    after; they are in `uns["source"]` too.
+    Returns
+    -------
+    AnnData
+        Raw counts of 2717 cells and 24175 genes, the day of each cell in `obs["day"]`.
+
+    Raises
+    ------
+    InputError
+        Where a file cannot be fetched, is not what it should be, or has changed.
+
+    Examples
+    --------
+    >>> from itofit.datasets import klein2015
+    >>> adata = klein2015()  # doctest: +SKIP
+    >>> adata.obs["day"].unique().tolist()  # doctest: +SKIP
+    [0.0, 2.0, 4.0, 7.0]
     """
     return _load(_folder(cache), source, _SAMPLES, _N_GENES)
 
@@ -67,17 +91,23 @@ def _load(folder: Path, source: str, samples: tuple[_Sample, ...], n_genes: int)
     anndata = anndata_module()
     recorded = _recorded(folder)
     hashes = {sample.file: _checked_hash(folder, source, sample, recorded) for sample in samples}
-    genes, tables = [], []
+    genes = []
+    tables = []
     for sample in samples:
         genes, table = _read(folder / sample.file, sample.n_cells, n_genes, genes)
         tables.append(table)
     # Not sooner: a file that cannot be used must not stand in the way of the right one.
     if recorded | hashes != recorded:
         _record(folder, recorded | hashes)
+    days = [sample.day for sample in samples]
+    counts = [sample.n_cells for sample in samples]
     made = anndata.AnnData(scipy.sparse.vstack(tables, format="csr"))
-    made.obs_names = [f"d{sample.day:g}_{i + 1}" for sample in samples for i in range(sample.n_cells)]
+    names: list[str] = []
+    for sample in samples:
+        names += [f"d{sample.day:g}_{i + 1}" for i in range(sample.n_cells)]
+    made.obs_names = names
     made.var_names = genes
-    made.obs["day"] = np.repeat([sample.day for sample in samples], [sample.n_cells for sample in samples])
+    made.obs["day"] = np.repeat(days, counts)
     made.uns["source"] = {"accession": "GSE65525", "files": list(hashes), "sha256": hashes}
     return made
 
@@ -85,12 +115,15 @@ def _load(folder: Path, source: str, samples: tuple[_Sample, ...], n_genes: int)
 def _folder(cache: str | Path | None) -> Path:
     """The folder of the files, made if it is not there."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    folder = (home / "itofit" / "klein2015" if cache is None else Path(cache)).expanduser()
+    folder = home / "itofit" / "klein2015" if cache is None else Path(cache)
+    folder = folder.expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            expected=f"a folder for the files at {folder}", found=f"{error}", hint="cache='a/folder/of/yours'"
+            expected=f"a folder for the files at {folder}",
+            found=f"{error}",
+            hint="cache='a/folder/of/yours'",
         ) from None
     return folder
 
@@ -101,15 +134,16 @@ def _checked_hash(folder: Path, source: str, sample: _Sample, recorded: dict[str
     if not path.is_file():
         _download(f"{source.rstrip('/')}/{sample.accession}/suppl/{sample.file}", path)
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    known = recorded.get(sample.file, found)
-    if found != known:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    known = recorded.get(sample.file, digest)
+    if digest != known:
         raise InputError(
             expected=f"{path} as it was first read, with the sha256 {known}",
-            found=f"{found}: the file has changed",
-            hint=f"delete it to fetch it again, and {_HASHES} beside it if the new one is refused as well",
+            found=f"{digest}: the file has changed",
+            hint=f"delete it to fetch it again, and {_HASHES} beside it if the new one is refused "
+            "as well",
         )
-    return found
+    return digest
 
 
 def _download(url: str, path: Path) -> None:
@@ -162,10 +196,14 @@ def _record(folder: Path, hashes: dict[str, str]) -> None:
         partial.write_text(json.dumps(hashes, indent=2) + "\n", encoding="utf-8")
 
 
-def _read(path: Path, n_cells: int, n_genes: int, genes: list[str]) -> tuple[list[str], scipy.sparse.csr_matrix]:
-    """Names of the genes, which must be `genes` unless there are none, and the counts, one row a cell."""
+def _read(
+    path: Path, n_cells: int, n_genes: int, genes: list[str]
+) -> tuple[list[str], scipy.sparse.csr_matrix]:
+    """Names of the genes, the same as `genes` if there are any, and counts with one row a cell."""
     names: dict[str, None] = {}
-    cells, counts, ends = [], [], [0]
+    cells = []
+    counts = []
+    ends = [0]
     for row, line in enumerate(_lines(path)):
         if row == n_genes:
             raise _refusal(path, row, f"no row after {n_genes} genes", "more")
@@ -180,8 +218,10 @@ def _read(path: Path, n_cells: int, n_genes: int, genes: list[str]) -> tuple[lis
         ends.append(ends[-1] + len(cells[-1]))
     if len(names) < n_genes:
         raise _refusal(path, len(names), f"one of {n_genes} genes", "the end of the file")
-    table = (np.concatenate(counts), np.concatenate(cells), np.asarray(ends))
-    return list(names), scipy.sparse.csr_matrix(table, shape=(n_genes, n_cells)).T.tocsr()
+    # a compressed row a gene: counts, the cells they are of, and where each gene ends
+    arrays = (np.concatenate(counts), np.concatenate(cells), np.asarray(ends))
+    by_gene = scipy.sparse.csr_matrix(arrays, shape=(n_genes, n_cells))
+    return list(names), by_gene.T.tocsr()
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -196,7 +236,9 @@ def _lines(path: Path) -> Iterator[str]:
         ) from None
 
 
-def _row(path: Path, row: int, line: str, n_cells: int) -> tuple[str, Float[np.ndarray, " n_cells"]]:
+def _row(
+    path: Path, row: int, line: str, n_cells: int
+) -> tuple[str, Float[np.ndarray, " n_cells"]]:
     """The gene of a line and its count in every cell."""
     name, *fields = line.rstrip("\n").split(",")
     if len(fields) != n_cells:
@@ -208,11 +250,15 @@ def _row(path: Path, row: int, line: str, n_cells: int) -> tuple[str, Float[np.n
     wrong = ~((values >= 0) & (values < _EXACT) & (values == np.floor(values)))
     if wrong.any():
         cell = int(np.argmax(wrong))
-        raise _refusal(path, row, "whole, non-negative counts", f"{fields[cell]} for cell {cell + 1}")
+        raise _refusal(
+            path, row, "whole, non-negative counts", f"{fields[cell]} for cell {cell + 1}"
+        )
     return name.strip('"'), values
 
 
 def _refusal(path: Path, row: int, expected: str, found: str) -> InputError:
     return InputError(
-        expected=f"{expected} in row {row + 1} of {path}", found=found, hint="delete the file to fetch it again"
+        expected=f"{expected} in row {row + 1} of {path}",
+        found=found,
+        hint="delete the file to fetch it again",
     )

@@ -1,8 +1,10 @@
-"""Time as a coordinate of the features of a drift that changes with it, g(x, t) = W' phi(x, tau(t)).
+"""Time as a coordinate of the features of a drift that changes with it, g(x, t) = W' phi(x,
+tau(t)).
 
-tau grows from -sqrt(3) at the first snapshot to sqrt(3) at the last, by the same amount from each snapshot to the next:
-it is about as large as a standardised coordinate, and resolves time where there are data. Outside it stands still, so
-that a drift beyond the last snapshot is that of the last.
+tau grows from -sqrt(3) at the first snapshot to sqrt(3) at the last, by the same amount from each
+snapshot to the next: it is about as large as a standardised coordinate, and resolves time where
+there are data. Outside it stands still, so that a drift beyond the last snapshot is that of the
+last.
 """
 
 import equinox as eqx
@@ -30,4 +32,6 @@ class Clock(eqx.Module):
     def reading(self) -> Float[Array, ""]:
         """tau(now)."""
         marks = np.linspace(-(3.0**0.5), 3.0**0.5, len(self.times))
-        return jnp.interp(self.now, jnp.asarray(self.times, dtype=float), jnp.asarray(marks, dtype=float))
+        return jnp.interp(
+            self.now, jnp.asarray(self.times, dtype=float), jnp.asarray(marks, dtype=float)
+        )

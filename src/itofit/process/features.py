@@ -2,8 +2,8 @@
 
     phi(x) = [1, x, monomials of low order, tanh(omega_j . x + beta_j), ...]
 
-Features come in groups that live or die together: every monomial is one, and so are the tanh features of one
-coordinate, of one pair of coordinates, or of all of them.
+Features come in groups that live or die together: every monomial is one, and so are the tanh
+features of one coordinate, of one pair of coordinates, or of all of them.
 """
 
 import abc
@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Int
 
 from itofit.errors import InputError
 from itofit.process.monomials import Monomials
+from itofit.snapshots.clouds import Snapshots
 
 Point = Float[Array, " n_dims"]
 
@@ -36,11 +37,14 @@ class AbstractFeatures(eqx.Module):
         """phi(x)."""
 
     @abc.abstractmethod
-    def slope(self, x: Point, coefficients: Float[Array, "n_features n_outputs"]) -> Float[Array, "n_outputs n_dims"]:
+    def slope(
+        self, x: Point, coefficients: Float[Array, "n_features n_outputs"]
+    ) -> Float[Array, "n_outputs n_dims"]:
         """d(W' phi(x)) / dx.
 
-        Written as phi'(x) times a matrix that does not depend on x, so that over a batch of points it is one
-        matrix product, an order of magnitude faster than automatic differentiation column by column.
+        Written as phi'(x) times a matrix that does not depend on x, so that over a batch of points
+        it is one matrix product, an order of magnitude faster than automatic differentiation column
+        by column.
         """
 
     @abc.abstractmethod
@@ -49,7 +53,8 @@ class AbstractFeatures(eqx.Module):
 
 
 class FunctionFeatures(AbstractFeatures):
-    """A dictionary given as a function of one state in the user's units: phi(z) = function(mean + sd z) / size.
+    """A dictionary given as a function of one state in the user's units: phi(z) = function(mean +
+    sd z) / size.
 
     `kept` are the features that count, None for all.
     """
@@ -64,12 +69,16 @@ class FunctionFeatures(AbstractFeatures):
         value = jnp.atleast_1d(self.function(self.mean + self.sd * x)) / self.size
         return value if self.kept is None else value[np.asarray(self.kept, dtype=int)]
 
-    def slope(self, x: Point, coefficients: Float[Array, "n_features n_outputs"]) -> Float[Array, "n_outputs n_dims"]:
+    def slope(
+        self, x: Point, coefficients: Float[Array, "n_features n_outputs"]
+    ) -> Float[Array, "n_outputs n_dims"]:
         return jax.jacfwd(lambda y: self(y) @ coefficients)(x)
 
     def only(self, index: Int[np.ndarray, " n_kept"]) -> "FunctionFeatures":
         before = index if self.kept is None else np.asarray(self.kept, dtype=int)[index]
-        return FunctionFeatures(self.function, self.mean, self.sd, self.size, tuple(int(i) for i in before))
+        return FunctionFeatures(
+            self.function, self.mean, self.sd, self.size, tuple(int(i) for i in before)
+        )
 
 
 class Ridges(AbstractFeatures):
@@ -81,7 +90,9 @@ class Ridges(AbstractFeatures):
     def __call__(self, x: Point) -> Float[Array, " n_features"]:
         return jnp.tanh(self.directions @ x + self.offsets)
 
-    def slope(self, x: Point, coefficients: Float[Array, "n_features n_outputs"]) -> Float[Array, "n_outputs n_dims"]:
+    def slope(
+        self, x: Point, coefficients: Float[Array, "n_features n_outputs"]
+    ) -> Float[Array, "n_outputs n_dims"]:
         outer = coefficients[:, :, None] * self.directions[:, None, :]
         bell = 1.0 - self(x) ** 2
         return (bell @ outer.reshape(len(bell), -1)).reshape(outer.shape[1:])
@@ -91,7 +102,8 @@ class Ridges(AbstractFeatures):
 
 
 class RidgeSlopes(AbstractFeatures):
-    """sech^2(omega_u . x + beta_u) [x, 1], ridge by ridge: how ridges change with their directions and offsets.
+    """sech^2(omega_u . x + beta_u) [x, 1], ridge by ridge: how ridges change with their directions
+    and offsets.
 
     `kept` are the features that count, None for all.
     """
@@ -102,19 +114,23 @@ class RidgeSlopes(AbstractFeatures):
 
     def __call__(self, x: Point) -> Float[Array, " n_features"]:
         bell = 1.0 - jnp.tanh(self.directions @ x + self.offsets) ** 2
-        found = jnp.outer(bell, jnp.append(x, 1.0)).ravel()
-        return found if self.kept is None else found[np.asarray(self.kept, dtype=int)]
+        every = jnp.outer(bell, jnp.append(x, 1.0)).ravel()
+        return every if self.kept is None else every[np.asarray(self.kept, dtype=int)]
 
-    def slope(self, x: Point, coefficients: Float[Array, "n_features n_outputs"]) -> Float[Array, "n_outputs n_dims"]:
+    def slope(
+        self, x: Point, coefficients: Float[Array, "n_features n_outputs"]
+    ) -> Float[Array, "n_outputs n_dims"]:
         if self.kept is not None:
-            every = jnp.zeros((len(self.offsets) * (len(x) + 1), coefficients.shape[1]), coefficients.dtype)
+            every = jnp.zeros(
+                (len(self.offsets) * (len(x) + 1), coefficients.shape[1]), coefficients.dtype
+            )
             coefficients = every.at[np.asarray(self.kept, dtype=int)].set(coefficients)
         by_ridge = coefficients.reshape(len(self.offsets), len(x) + 1, -1)
         height = jnp.tanh(self.directions @ x + self.offsets)
         bell = 1.0 - height**2
         across = jnp.einsum("uio,i->uo", by_ridge, jnp.append(x, 1.0))
-        turned = jnp.einsum("u,uo,uj->oj", -2.0 * height * bell, across, self.directions)
-        return turned + jnp.einsum("u,ujo->oj", bell, by_ridge[:, :-1])
+        adapted = jnp.einsum("u,uo,uj->oj", -2.0 * height * bell, across, self.directions)
+        return adapted + jnp.einsum("u,ujo->oj", bell, by_ridge[:, :-1])
 
     def only(self, index: Int[np.ndarray, " n_kept"]) -> "RidgeSlopes":
         before = index if self.kept is None else np.asarray(self.kept, dtype=int)[index]
@@ -122,7 +138,9 @@ class RidgeSlopes(AbstractFeatures):
 
 
 class OnTrial(AbstractFeatures):
-    """A dictionary and features that are only tried beside it: their coefficients are zero, whatever they are."""
+    """A dictionary and features that are only tried beside it: their coefficients are zero,
+    whatever they are.
+    """
 
     known: AbstractFeatures
     tried: AbstractFeatures
@@ -131,7 +149,9 @@ class OnTrial(AbstractFeatures):
     def __call__(self, x: Point) -> Float[Array, " n_features"]:
         return jnp.concatenate([self.known(x), self.tried(x)])
 
-    def slope(self, x: Point, coefficients: Float[Array, "n_features n_outputs"]) -> Float[Array, "n_outputs n_dims"]:
+    def slope(
+        self, x: Point, coefficients: Float[Array, "n_features n_outputs"]
+    ) -> Float[Array, "n_outputs n_dims"]:
         return self.known.slope(x, coefficients[: self.n_known])
 
     def only(self, index: Int[np.ndarray, " n_kept"]) -> AbstractFeatures:
@@ -139,7 +159,9 @@ class OnTrial(AbstractFeatures):
 
 
 class ClippedMonomials(AbstractFeatures):
-    """Monomials of clip(x, low, high): frozen outside a box, so that high powers cannot run away there."""
+    """Monomials of clip(x, low, high): frozen outside a box, so that high powers cannot run away
+    there.
+    """
 
     terms: tuple[tuple[int, ...], ...] = eqx.field(static=True)
     low: Point
@@ -148,27 +170,49 @@ class ClippedMonomials(AbstractFeatures):
     def __call__(self, x: Point) -> Float[Array, " n_features"]:
         return Monomials(self.terms)(jnp.clip(x, self.low, self.high))
 
-    def slope(self, x: Point, coefficients: Float[Array, "n_features n_outputs"]) -> Float[Array, "n_outputs n_dims"]:
-        lower, rows, columns, inputs, counts = _derivative(self.terms)
-        matrix = jnp.zeros((len(lower), coefficients.shape[1], len(x)), coefficients.dtype)
-        matrix = matrix.at[rows, :, inputs].add(counts[:, None] * coefficients[columns])
+    def slope(
+        self, x: Point, coefficients: Float[Array, "n_features n_outputs"]
+    ) -> Float[Array, "n_outputs n_dims"]:
+        slopes = _slopes_of(self.terms)
+        n_lower = len(slopes.lower)
+        matrix = jnp.zeros((n_lower, coefficients.shape[1], len(x)), coefficients.dtype)
+        matrix = matrix.at[slopes.rows, :, slopes.inputs].add(
+            slopes.counts[:, None] * coefficients[slopes.columns]
+        )
         inside = (x > self.low) & (x < self.high)
-        phi = Monomials(lower)(jnp.clip(x, self.low, self.high))
-        return (phi @ matrix.reshape(len(lower), -1)).reshape(matrix.shape[1:]) * inside
+        phi = Monomials(slopes.lower)(jnp.clip(x, self.low, self.high))
+        return (phi @ matrix.reshape(n_lower, -1)).reshape(matrix.shape[1:]) * inside
 
     def only(self, index: Int[np.ndarray, " n_kept"]) -> "ClippedMonomials":
         return ClippedMonomials(tuple(self.terms[i] for i in index), self.low, self.high)
 
 
+class _MonomialSlopes(NamedTuple):
+    """d phi_f / dx_i = n phi_l, slope by slope: the terms `lower`, then l, f, i and n."""
+
+    lower: tuple[tuple[int, ...], ...]
+    rows: Int[np.ndarray, " n_slopes"]
+    columns: Int[np.ndarray, " n_slopes"]
+    inputs: Int[np.ndarray, " n_slopes"]
+    counts: Float[np.ndarray, " n_slopes"]
+
+
 @functools.cache
-def _derivative(terms: tuple[tuple[int, ...], ...]):
-    """Slopes d phi_f / dx_i = count * phi_l, term by term: the terms l, then l, f, i and count of every slope."""
-    found = [(f, i, n, _without(term, i)) for f, term in enumerate(terms) for i, n in Counter(term).items()]
-    lower = tuple(sorted({term for *_, term in found} | {()}, key=lambda t: (len(t), t)))
+def _slopes_of(terms: tuple[tuple[int, ...], ...]) -> _MonomialSlopes:
+    slopes = [
+        (f, i, n, _without(term, i))
+        for f, term in enumerate(terms)
+        for i, n in Counter(term).items()
+    ]
+    lower = tuple(sorted({term for *_, term in slopes} | {()}, key=lambda t: (len(t), t)))
     position = {term: k for k, term in enumerate(lower)}
-    f, i, n, term = zip(*found, strict=True) if found else ((), (), (), ())
-    rows = np.asarray([position[t] for t in term], dtype=int)
-    return lower, rows, np.asarray(f, dtype=int), np.asarray(i, dtype=int), np.asarray(n, dtype=np.float32)
+    return _MonomialSlopes(
+        lower,
+        rows=np.asarray([position[term] for *_, term in slopes], dtype=int),
+        columns=np.asarray([f for f, *_ in slopes], dtype=int),
+        inputs=np.asarray([i for _, i, *_ in slopes], dtype=int),
+        counts=np.asarray([n for _, _, n, _ in slopes], dtype=np.float32),
+    )
 
 
 def _without(term: tuple[int, ...], coordinate: int) -> tuple[int, ...]:
@@ -185,18 +229,28 @@ class Joined(AbstractFeatures):
     def __call__(self, x: Point) -> Float[Array, " n_features"]:
         return jnp.concatenate([part(x) for part in self.parts])
 
-    def slope(self, x: Point, coefficients: Float[Array, "n_features n_outputs"]) -> Float[Array, "n_outputs n_dims"]:
+    def slope(
+        self, x: Point, coefficients: Float[Array, "n_features n_outputs"]
+    ) -> Float[Array, "n_outputs n_dims"]:
         ends = np.cumsum((0, *self.sizes))
         return sum(
-            (part.slope(x, coefficients[a:b]) for part, a, b in zip(self.parts, ends[:-1], ends[1:], strict=True)),
+            (
+                part.slope(x, coefficients[a:b])
+                for part, a, b in zip(self.parts, ends[:-1], ends[1:], strict=True)
+            ),
             start=jnp.zeros((coefficients.shape[1], len(x)), x.dtype),
         )
 
     def only(self, index: Int[np.ndarray, " n_kept"]) -> "Joined":
         ends = np.cumsum((0, *self.sizes))
-        own = [index[(index >= a) & (index < b)] - a for a, b in zip(ends[:-1], ends[1:], strict=True)]
-        kept = [(part.only(i), len(i)) for part, i in zip(self.parts, own, strict=True) if len(i)]
-        return Joined(tuple(part for part, _ in kept), tuple(n for _, n in kept))
+        parts = []
+        sizes = []
+        for part, a, b in zip(self.parts, ends[:-1], ends[1:], strict=True):
+            within = index[(index >= a) & (index < b)] - a
+            if len(within):
+                parts.append(part.only(within))
+                sizes.append(len(within))
+        return Joined(tuple(parts), tuple(sizes))
 
 
 class Group(NamedTuple):
@@ -218,11 +272,11 @@ class Dictionary(NamedTuple):
         """Length of phi(x)."""
         return sum(group.size for group in self.groups)
 
-    def only(self, kept: Sequence[bool] | np.ndarray) -> "Dictionary":
+    def only(self, mask: Sequence[bool] | np.ndarray) -> "Dictionary":
         """The groups marked true."""
-        marks = np.repeat(np.asarray(kept, dtype=bool), [group.size for group in self.groups])
-        groups = tuple(group for group, keep in zip(self.groups, kept, strict=True) if keep)
-        return Dictionary(self.features.only(np.flatnonzero(marks)), groups)
+        marked = np.repeat(np.asarray(mask, dtype=bool), [group.size for group in self.groups])
+        groups = tuple(group for group, mark in zip(self.groups, mask, strict=True) if mark)
+        return Dictionary(self.features.only(np.flatnonzero(marked)), groups)
 
 
 def affine(n_dims: int, clock: int | None = None) -> Dictionary:
@@ -231,10 +285,14 @@ def affine(n_dims: int, clock: int | None = None) -> Dictionary:
     return joined([monomials([(), *[(a,) for a in range(n_dims)]], -everywhere, everywhere, clock)])
 
 
-def polynomials(n_dims: int, low: np.ndarray, high: np.ndarray, clock: int | None = None) -> Dictionary:
+def polynomials(
+    n_dims: int, low: np.ndarray, high: np.ndarray, clock: int | None = None
+) -> Dictionary:
     """Products of two coordinates and cubes; all cubics in few dimensions, only powers in many."""
     if n_dims > MANY_DIMS:
-        return monomials([(a,) * power for power in (2, 3) for a in range(n_dims)], low, high, clock)
+        return monomials(
+            [(a,) * power for power in (2, 3) for a in range(n_dims)], low, high, clock
+        )
     terms = list(combinations_with_replacement(range(n_dims), 2))
     cubes = [(a, a, a) for a in range(n_dims)]
     terms += list(combinations_with_replacement(range(n_dims), 3)) if n_dims <= 4 else cubes
@@ -242,13 +300,20 @@ def polynomials(n_dims: int, low: np.ndarray, high: np.ndarray, clock: int | Non
 
 
 def ridges(
-    n_dims: int, subsets: Sequence[tuple[int, ...]], n_each: int, rng: np.random.Generator, slope: float = 1.2
+    n_dims: int,
+    subsets: Sequence[tuple[int, ...]],
+    n_each: int,
+    rng: np.random.Generator,
+    slope: float = 1.2,
 ) -> Dictionary:
     """`n_each` random tanh features of every subset of coordinates."""
-    directions, groups = [], []
+    directions = []
+    groups = []
     for subset in subsets:
         block = np.zeros((n_each, n_dims))
-        block[:, subset] = slope * rng.standard_normal((n_each, len(subset))) * (1.2 if len(subset) == 1 else 1.0)
+        block[:, subset] = (
+            slope * rng.standard_normal((n_each, len(subset))) * (1.2 if len(subset) == 1 else 1.0)
+        )
         if len(subset) > 2:
             block *= np.sqrt(2.0 / len(subset))
         directions.append(block)
@@ -263,7 +328,11 @@ def joined(parts: Sequence[Dictionary]) -> Dictionary:
     flat: list[tuple[AbstractFeatures, int]] = []
     for part in parts:
         inner = part.features
-        flat += zip(inner.parts, inner.sizes, strict=True) if isinstance(inner, Joined) else [(inner, part.n_features)]
+        flat += (
+            zip(inner.parts, inner.sizes, strict=True)
+            if isinstance(inner, Joined)
+            else [(inner, part.n_features)]
+        )
     features = Joined(tuple(f for f, _ in flat), tuple(n for _, n in flat))
     return Dictionary(features, tuple(g for part in parts for g in part.groups))
 
@@ -276,26 +345,35 @@ def pairs(n_dims: int) -> list[tuple[int, ...]]:
 def monomials(
     terms: Sequence[tuple[int, ...]], low: np.ndarray, high: np.ndarray, clock: int | None = None
 ) -> Dictionary:
-    """These products of coordinates, each a group of its own, frozen outside the box; those with the clock by kind."""
+    """These products of coordinates, each a group of its own, frozen outside the box; those with
+    the clock by kind.
+    """
     kinds = ("constant", "linear", "monomial", "monomial")
     groups = [Group(1, "time" if clock in t else kinds[len(t)], tuple(t)) for t in terms]
-    features = ClippedMonomials(tuple(map(tuple, terms)), jnp.asarray(low, dtype=float), jnp.asarray(high, dtype=float))
+    features = ClippedMonomials(
+        tuple(map(tuple, terms)), jnp.asarray(low, dtype=float), jnp.asarray(high, dtype=float)
+    )
     return Dictionary(features, tuple(groups))
 
 
 def described(features: AbstractFeatures) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
     """What a file must hold to build the dictionary again: plain values and arrays."""
-    values, arrays = [], {}
+    values = []
+    arrays = {}
     for i, part in enumerate(features.parts if isinstance(features, Joined) else (features,)):
         if isinstance(part, ClippedMonomials):
             values.append({"kind": "monomials", "terms": [list(term) for term in part.terms]})
             arrays |= {f"{i}.low": np.asarray(part.low), f"{i}.high": np.asarray(part.high)}
         elif isinstance(part, Ridges):
             values.append({"kind": "ridges"})
-            arrays |= {f"{i}.directions": np.asarray(part.directions), f"{i}.offsets": np.asarray(part.offsets)}
+            arrays |= {
+                f"{i}.directions": np.asarray(part.directions),
+                f"{i}.offsets": np.asarray(part.offsets),
+            }
         else:
             raise InputError(
-                expected="a dictionary of monomials and tanh features, which can be written without code",
+                expected="a dictionary of monomials and tanh features, which can be written "
+                "without code",
                 found="a function",
                 hint="keep the model in memory",
             )
@@ -304,14 +382,27 @@ def described(features: AbstractFeatures) -> tuple[list[dict[str, Any]], dict[st
 
 def rebuilt(values: Sequence[dict[str, Any]], arrays: dict[str, np.ndarray]) -> AbstractFeatures:
     """The dictionary that `described` described."""
-    parts, sizes = [], []
+    parts = []
+    sizes = []
     for i, value in enumerate(values):
         if value["kind"] == "monomials":
             terms = tuple(tuple(term) for term in value["terms"])
-            parts.append(ClippedMonomials(terms, jnp.asarray(arrays[f"{i}.low"]), jnp.asarray(arrays[f"{i}.high"])))
+            parts.append(
+                ClippedMonomials(
+                    terms, jnp.asarray(arrays[f"{i}.low"]), jnp.asarray(arrays[f"{i}.high"])
+                )
+            )
             sizes.append(len(terms))
         else:
             offsets = jnp.asarray(arrays[f"{i}.offsets"])
             parts.append(Ridges(jnp.asarray(arrays[f"{i}.directions"]), offsets))
             sizes.append(len(offsets))
     return Joined(tuple(parts), tuple(sizes))
+
+
+def box_of(snapshots: Snapshots) -> tuple[np.ndarray, np.ndarray]:
+    """The range of the data and a quarter of it on either side; high powers stop there."""
+    low = np.min([x.min(axis=0) for x in snapshots.clouds], axis=0)
+    high = np.max([x.max(axis=0) for x in snapshots.clouds], axis=0)
+    margin = (high - low) / 4.0
+    return low - margin, high + margin

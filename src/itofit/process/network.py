@@ -1,4 +1,6 @@
-"""The tanh network both players use: h_0 = x, h_{i+1} = tanh(W_i h_i + b_i), and a last affine layer."""
+"""The tanh network both players use: h_0 = x, h_{i+1} = tanh(W_i h_i + b_i), and a last affine
+layer.
+"""
 
 from collections.abc import Sequence
 
@@ -20,10 +22,17 @@ class TanhNetwork(eqx.Module):
         return self.weights[-1] @ x + self.biases[-1]
 
 
-def xavier_network(sizes: Sequence[int], *, key: PRNGKeyArray, last_gain: float = 1.0) -> TanhNetwork:
-    """Xavier-normal weights (variance 2 / (n_in + n_out)) and zero biases; `last_gain` scales the last layer."""
+def xavier_network(
+    sizes: Sequence[int], *, key: PRNGKeyArray, last_gain: float = 1.0
+) -> TanhNetwork:
+    """Xavier-normal weights (variance 2 / (n_in + n_out)) and zero biases; `last_gain` scales the
+    last layer.
+    """
     shapes = list(zip(sizes[1:], sizes[:-1], strict=True))
     keys = jax.random.split(key, len(shapes))
-    weights = [jnp.sqrt(2.0 / sum(shape)) * jax.random.normal(k, shape) for k, shape in zip(keys, shapes, strict=True)]
+    weights = [
+        jnp.sqrt(2.0 / sum(shape)) * jax.random.normal(k, shape)
+        for k, shape in zip(keys, shapes, strict=True)
+    ]
     weights[-1] = last_gain * weights[-1]
     return TanhNetwork(tuple(weights), tuple(jnp.zeros(n_out) for n_out, _ in shapes))

@@ -1,7 +1,9 @@
-"""Euler-Maruyama over a mesh: X_{k+1} = X_k + g(X_k) h_k + S(X_k) sqrt(h_k) Z_k  (the paper's n-step scheme).
+"""Euler-Maruyama over a mesh (the paper's n-step scheme):
 
-A drift that changes with time is that of the middle of the step, g(X_k, t_k + h_k / 2), which makes the integral of a
-push that depends on the time alone exact to second order.
+    X_{k+1} = X_k + g(X_k) h_k + S(X_k) sqrt(h_k) Z_k
+
+A drift that changes with time is that of the middle of the step, g(X_k, t_k + h_k / 2), which makes
+the integral of a push that depends on the time alone exact to second order.
 """
 
 import jax
@@ -41,16 +43,20 @@ def euler_push(
     key: PRNGKeyArray,
     begin: float | Float[Array, ""] = 0.0,
 ) -> Float[Array, "n_samples n_dims"]:
-    """Only the last node, with noise drawn step by step: memory independent of the number of steps."""
+    """Only the last node, with noise drawn step by step, so that memory does not grow with them."""
 
     def step(x, now):
         t, h, k = now
         z = jax.random.normal(k, x.shape, x.dtype)
         return jax.vmap(process.at(t).euler_step, in_axes=(0, None, 0))(x, h, z), None
 
-    return jax.lax.scan(step, start, (step_times(begin, steps), steps, jax.random.split(key, len(steps))))[0]
+    keys = jax.random.split(key, len(steps))
+    end, _ = jax.lax.scan(step, start, (step_times(begin, steps), steps, keys))
+    return end
 
 
-def step_times(begin: float | Float[Array, ""], steps: Float[Array, " n_steps"]) -> Float[Array, " n_steps"]:
+def step_times(
+    begin: float | Float[Array, ""], steps: Float[Array, " n_steps"]
+) -> Float[Array, " n_steps"]:
     """The middle of each step."""
     return begin + jnp.cumsum(steps) - 0.5 * steps

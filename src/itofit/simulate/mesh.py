@@ -1,4 +1,4 @@
-"""A mesh of times that contains every observation and refines each gap to steps no longer than dt (Remark 1)."""
+"""A mesh of times: every observation, and each gap cut into steps no longer than dt (Remark 1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,9 +32,13 @@ class Mesh:
 
     @classmethod
     def _with(cls, times: np.ndarray, counts: np.ndarray) -> "Mesh":
-        pieces = [np.linspace(a, b, n + 1)[:-1] for a, b, n in zip(times[:-1], times[1:], counts, strict=True)]
+        pieces = [
+            np.linspace(a, b, n + 1)[:-1]
+            for a, b, n in zip(times[:-1], times[1:], counts, strict=True)
+        ]
         nodes = np.concatenate([*pieces, times[-1:]])
-        return cls(nodes, tuple(int(i) for i in np.concatenate([[0], np.cumsum(counts)])))
+        observed = np.concatenate([[0], np.cumsum(counts)])
+        return cls(nodes, tuple(int(i) for i in observed))
 
     @property
     def steps(self) -> Float[np.ndarray, " n_steps"]:
@@ -43,10 +47,12 @@ class Mesh:
 
     def between(self, first: int, last: int) -> "Mesh":
         """The part from observation `first` to observation `last`."""
-        a, b = self.observed[first], self.observed[last]
-        return Mesh(self.times[a : b + 1], tuple(i - a for i in self.observed[first : last + 1]))
+        a = self.observed[first]
+        b = self.observed[last]
+        observed = tuple(i - a for i in self.observed[first : last + 1])
+        return Mesh(self.times[a : b + 1], observed)
 
 
 def steps_per_gap(gaps: np.ndarray, dt: float) -> np.ndarray:
-    """Number of steps no longer than `dt` in each gap; a gap within 1e-9 of a multiple is not cut further."""
+    """Number of steps no longer than `dt`, up to rounding by 1e-9 of it, in each gap."""
     return np.maximum(1, np.ceil(gaps / dt * (1.0 - 1e-9))).astype(int)

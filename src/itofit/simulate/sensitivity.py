@@ -1,33 +1,49 @@
-"""How the end of an Euler chain moves with the coefficients of its drift and the parameters of its noise.
+"""How the end of an Euler chain moves with the coefficients of its drift and of its noise.
 
 For g(x) = c W' phi(x) and the chain X_{k+1} = step(X_k) = X_k + g(X_k) h_k + S(X_k) sqrt(h_k) Z_k,
 
-    dX_K / dW_fo   = c sum_k h_k (M_{K-1} ... M_{k+1})_{. o} phi_f(X_k),          M_k = d step / dx at X_k
+    dX_K / dW_fo   = c sum_k h_k (M_{K-1} ... M_{k+1})_{. o} phi_f(X_k)
     dX_K / dtheta  = sum_k sqrt(h_k) M_{K-1} ... M_{k+1} (dS / dtheta)(X_k) Z_k
+    M_k            = d step / dx at X_k
 
 It is the derivative of the chain as it is, so no Itô correction is due.
 
-The products are built from the last step backwards, D x D a particle. Carrying dX/dW forwards instead costs D
-times more. Steps are taken in blocks of fixed length and a block is one batched matrix product; a chain that
-does not fill its last block is filled up with steps of length zero, so one compilation serves all chains.
+The products are built from the last step backwards, D x D a particle. Carrying dX/dW forwards
+instead costs D times more. Steps are taken in blocks of fixed length and a block is one batched
+matrix product; a chain that does not fill its last block is filled up with steps of length zero, so
+one compilation serves all chains.
 
-Where R slopes u_r at the end are wanted and the chain is shorter than D, it is cheaper to carry them backwards,
-lambda_r <- lambda_r M_k, and to sum h_k lambda_ro phi_f over steps and particles: R D (D + F) a step and particle.
+Where R slopes u_r at the end are wanted and the chain is shorter than D, it is cheaper to carry
+them backwards, lambda_r <- lambda_r M_k, and to sum h_k lambda_ro phi_f over steps and particles:
+R D (D + F) a step and particle.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from itofit.process.diffusion import AbstractDiffusion
 from itofit.process.drift import FeatureDrift
 from itofit.process.ito import ItoProcess
+from itofit.process.noise import AbstractDiffusion
 
 # Steps a block: long enough for a matrix product, short enough to waste little.
 BLOCK = 20
+
+
+class Sensitivities(NamedTuple):
+    """The end of a chain and what moves it.
+
+    - `by_drift`: dX_K / dW per unit of speed, `[particle, i, o, f]`.
+    - `by_noise`: dX_K / dtheta in units of theta.
+    """
+
+    end: Float[Array, "n n_dims"]
+    by_drift: Float[Array, "n n_dims n_outputs n_features"]
+    by_noise: Float[Array, "n n_dims n_parameters"]
 
 
 @eqx.filter_jit
@@ -40,11 +56,12 @@ def chain_ends(
     n_taken: Int[Array, ""],
     heun: bool = False,
 ) -> Float[Array, "n n_dims"]:
-    """The chain after `n_taken` of the steps, the middle of which are `times`, of Euler or of Heun."""
+    """The chain of Euler or of Heun after `n_taken` of the steps, whose middles are `times`."""
 
     def step(k, x):
         now = process.at(times[k])
-        return jax.vmap(now.heun_step if heun else now.euler_step, in_axes=(0, None, 0))(x, steps[k], noise[k])
+        move = now.heun_step if heun else now.euler_step
+        return jax.vmap(move, in_axes=(0, None, 0))(x, steps[k], noise[k])
 
     return jax.lax.fori_loop(0, n_taken, step, start)
 
@@ -59,25 +76,23 @@ def chain_sensitivities(
     noise: Float[Array, "n_steps n n_dims"],
     n_blocks: Int[Array, ""],
     block: int = BLOCK,
-) -> tuple[
-    Float[Array, "n n_dims"], Float[Array, "n n_dims n_outputs n_features"], Float[Array, "n n_dims n_parameters"]
-]:
-    """The chain after `n_blocks` blocks of `block` steps, and what moves it.
-
-    dX_K / dW per unit of speed: `[particle, i, o, f]`; and dX_K / dtheta in units of theta.
-    """
+) -> Sensitivities:
+    """The chain after `n_blocks` blocks of `block` steps, and what moves it."""
     n, n_dims = start.shape
     n_features = len(drift.coefficients)
-    one_slope = _step_slope(drift, diffusion)
+    slope_at = _step_slope(drift, diffusion)
     end, nodes = _nodes(ItoProcess(drift, diffusion), start, times, steps, noise, n_blocks * block)
 
     def backward(i, carry):
         flow, total, kicked = carry
         at = (n_blocks - 1 - i) * block
-        x, t, h, z = (jax.lax.dynamic_slice_in_dim(a, at, block) for a in (nodes, times, steps, noise))
-        slopes = jax.vmap(jax.vmap(one_slope, in_axes=(0, None, None, 0)))(x, t, h, z)
+        x, t, h, z = (
+            jax.lax.dynamic_slice_in_dim(a, at, block) for a in (nodes, times, steps, noise)
+        )
+        slopes = jax.vmap(jax.vmap(slope_at, in_axes=(0, None, None, 0)))(x, t, h, z)
         flow, flows = jax.lax.scan(lambda m, s: (_times(m, s), m), flow, slopes, reverse=True)
-        weighted = jnp.moveaxis(flows * h[:, None, None, None], 1, 0).reshape(n, block, n_dims * n_dims)
+        weighted = jnp.moveaxis(flows * h[:, None, None, None], 1, 0)
+        weighted = weighted.reshape(n, block, n_dims * n_dims)
         phi = jnp.moveaxis(jax.vmap(lambda y, now: jax.vmap(drift.at(now).phi)(y))(x, t), 1, 0)
         if diffusion.n_parameters:
             kicks = jax.vmap(jax.vmap(_kick(diffusion), in_axes=(0, None, 0)))(x, h, z)
@@ -88,7 +103,7 @@ def chain_sensitivities(
     empty = jnp.zeros((n, n_dims * n_dims, n_features), start.dtype)
     unmoved = jnp.zeros((n, n_dims, diffusion.n_parameters), start.dtype)
     _, total, kicked = jax.lax.fori_loop(0, n_blocks, backward, (identity, empty, unmoved))
-    return end, total.reshape(n, n_dims, n_dims, n_features), kicked
+    return Sensitivities(end, total.reshape(n, n_dims, n_dims, n_features), kicked)
 
 
 def chain_adjoints(
@@ -101,8 +116,11 @@ def chain_adjoints(
     n_taken: Int[Array, ""],
     slopes_at: Callable[[Float[Array, "n n_dims"]], Float[Array, "n n_rows n_dims"]],
 ) -> tuple[Float[Array, "n_rows n_outputs n_features"], Float[Array, "n_rows n_parameters"]]:
-    """Sums over particles of u_r' dX_K / dW per unit of speed and of u_r' dX_K / dtheta, u_r = `slopes_at(X_K)`."""
-    one_slope = _step_slope(drift, diffusion)
+    """Sums over particles of u_r' dX_K / dW and of u_r' dX_K / dtheta, u_r = `slopes_at(X_K)`.
+
+    The first is per unit of speed, the second in units of theta.
+    """
+    slope_at = _step_slope(drift, diffusion)
     end, nodes = _nodes(ItoProcess(drift, diffusion), start, times, steps, noise, n_taken)
 
     def backward(i, carry):
@@ -110,7 +128,8 @@ def chain_adjoints(
         k = n_taken - 1 - i
         phi = jax.vmap(drift.at(times[k]).phi)(nodes[k])
         total = total + steps[k] * jnp.einsum("nro,nf->rof", adjoint, phi)
-        slope = jax.vmap(one_slope, in_axes=(0, None, None, 0))(nodes[k], times[k], steps[k], noise[k])
+        slopes = jax.vmap(slope_at, in_axes=(0, None, None, 0))
+        slope = slopes(nodes[k], times[k], steps[k], noise[k])
         if diffusion.n_parameters:
             kicks = jax.vmap(_kick(diffusion), in_axes=(0, None, 0))(nodes[k], steps[k], noise[k])
             kicked = kicked + jnp.einsum("nro,nop->rp", adjoint, kicks)
@@ -135,7 +154,7 @@ def _step_slope(drift: FeatureDrift, diffusion: AbstractDiffusion):
 
 
 def _kick(diffusion: AbstractDiffusion):
-    """D step / d theta, as a function of the state, the step and the noise."""
+    """The derivative d step / d theta, as a function of the state, the step and the noise."""
     unmoved = jnp.zeros(diffusion.n_parameters)
 
     def kick_at(x, h, z):
@@ -149,14 +168,15 @@ def _nodes(process: ItoProcess, start, times, steps, noise, n_taken) -> tuple[Ar
 
     def forward(k, carry):
         x, nodes = carry
-        one_step = jax.vmap(process.at(times[k]).euler_step, in_axes=(0, None, 0))
-        return one_step(x, steps[k], noise[k]), nodes.at[k].set(x)
+        step = jax.vmap(process.at(times[k]).euler_step, in_axes=(0, None, 0))
+        return step(x, steps[k], noise[k]), nodes.at[k].set(x)
 
     return jax.lax.fori_loop(0, n_taken, forward, (start, jnp.zeros_like(noise)))
 
 
 def _times(a: Float[Array, "n d d"], b: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
-    # Written out for few dimensions: a batch of tiny matrix products costs more in calls than in arithmetic.
+    # Written out for few dimensions: a batch of tiny matrix products costs more in calls than in
+    # arithmetic.
     if a.shape[-1] <= 4:
         return jnp.sum(a[:, :, :, None] * b[:, None, :, :], axis=2)
     return a @ b

@@ -1,8 +1,9 @@
-"""Systems whose truth is known: the paper's Syn-1, Syn-2 and Syn-3, Ornstein-Uhlenbeck, diffusion and curl.
+"""Systems whose truth is known.
 
-Each is a product of independent two-dimensional blocks (the paper couples nothing at D = 6 and 10),
-started from a centred normal law and observed through the Euler chain with the system's own step,
-which is therefore the truth that scores refer to.
+The paper's Syn-1, Syn-2 and Syn-3, Ornstein-Uhlenbeck, diffusion, correlated and multiplicative
+noise, and curl. Each is a product of independent two-dimensional blocks (the paper couples nothing
+at D = 6 and 10), started from a centred normal law and observed through the Euler chain with the
+system's own step, which is therefore the truth that scores refer to.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,9 +17,9 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from itofit.errors import InputError
-from itofit.process.diffusion import AbstractDiffusion, ConstantDiffusion, FunctionDiffusion
 from itofit.process.drift import FunctionDrift
 from itofit.process.ito import ItoProcess
+from itofit.process.noise import ConstantDiffusion, FunctionDiffusion
 from itofit.simulate.euler import euler_push
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshots
@@ -38,8 +39,34 @@ class LinearDynamics:
 class KnownSystem:
     """A process with its initial law N(0, initial_cov), its step and the times the paper uses.
 
-    `shared_particles` says whether the paper observes one set of particles repeatedly.
-    `linear` holds the coefficients where the moments have a closed form.
+    Make one with `known_system`.
+
+    Parameters
+    ----------
+    name : str
+        The name of the system.
+    process : ItoProcess
+        The true drift and diffusion.
+    initial_cov : array of shape (n_dims, n_dims)
+        The covariance of the centred normal law at time 0.
+    dt : float
+        The longest step of the Euler chain, which is the truth that scores refer to.
+    train_times : tuple of float
+        The times at which the paper observes the system.
+    test_times : tuple of float
+        The times at which the paper scores a fit.
+    shared_particles : bool, default True
+        Whether the paper observes one set of particles repeatedly.
+    linear : LinearDynamics, optional
+        The coefficients where the moments have a closed form.
+
+    Examples
+    --------
+    >>> import jax
+    >>> from itofit import known_system
+    >>> system = known_system("ou")
+    >>> system.observe(50, system.train_times, key=jax.random.key(0))
+    Snapshots(3 times, 2 dims; t=0: 50, t=0.3: 50, t=1: 50)
     """
 
     name: str
@@ -53,30 +80,122 @@ class KnownSystem:
 
     @property
     def n_dims(self) -> int:
-        """Dimension of the state."""
+        """Dimension of the state.
+
+        Examples
+        --------
+        >>> from itofit import known_system
+        >>> known_system("syn1", n_dims=6).n_dims
+        6
+        """
         return len(self.initial_cov)
 
     def sample_initial(self, n: int, key: PRNGKeyArray) -> Float[Array, "n n_dims"]:
-        """`n` draws of the initial law."""
+        """Draws of the initial law.
+
+        Parameters
+        ----------
+        n : int
+            The number of points.
+        key : PRNGKeyArray
+            A jax key.
+
+        Returns
+        -------
+        jax array of shape (n, n_dims)
+            Independent points.
+
+        Examples
+        --------
+        >>> import jax
+        >>> from itofit import known_system
+        >>> known_system("syn1").sample_initial(5, jax.random.key(0)).shape
+        (5, 2)
+        """
         factor = jnp.asarray(np.linalg.cholesky(self.initial_cov))
         return jax.random.normal(key, (n, self.n_dims)) @ factor.T
 
     def push(
-        self, start: Float[Array, "n n_dims"], times: Sequence[float] | np.ndarray, key: PRNGKeyArray
+        self,
+        start: Float[Array, "n n_dims"],
+        times: Sequence[float] | np.ndarray,
+        key: PRNGKeyArray,
     ) -> list[Float[Array, "n n_dims"]]:
-        """The cloud grown from `start` (at time 0) at each of the increasing `times`."""
-        clouds, x, now = [], start, 0.0
+        """Clouds of the Euler chain from a start at time 0.
+
+        Parameters
+        ----------
+        start : jax array of shape (n, n_dims)
+            The points at time 0.
+        times : sequence of float
+            Increasing times from 0 on.
+        key : PRNGKeyArray
+            A jax key for the noise.
+
+        Returns
+        -------
+        list of jax arrays of shape (n, n_dims)
+            The cloud at each of the times, row for row the same particles.
+
+        Examples
+        --------
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> from itofit import known_system
+        >>> clouds = known_system("syn1").push(jnp.zeros((5, 2)), [0.1, 0.2], jax.random.key(0))
+        >>> [cloud.shape for cloud in clouds]
+        [(5, 2), (5, 2)]
+        """
+        clouds = []
+        x = start
+        now = 0.0
         for i, time in enumerate(times):
             if time > now:
                 steps = jnp.asarray(Mesh.refine([now, time], self.dt).steps)
-                x, now = _push(self.process, x, steps, jax.random.fold_in(key, i)), time
+                x = _push(self.process, x, steps, jax.random.fold_in(key, i))
+                now = time
             clouds.append(x)
         return clouds
 
     def observe(
-        self, n: int, times: Sequence[float] | np.ndarray, *, key: PRNGKeyArray, shared_particles: bool | None = None
+        self,
+        n: int,
+        times: Sequence[float] | np.ndarray,
+        *,
+        key: PRNGKeyArray,
+        shared_particles: bool | None = None,
     ) -> Snapshots:
-        """Snapshots of `n` points: one set of particles seen repeatedly, or a fresh set for every time."""
+        """Snapshots of the system.
+
+        Parameters
+        ----------
+        n : int
+            The number of points of each snapshot.
+        times : sequence of float
+            Times from 0 on, in any order.
+        key : PRNGKeyArray
+            A jax key for the start and the noise.
+        shared_particles : bool, optional
+            Whether one set of particles is observed repeatedly, or a fresh set at every time;
+            without it, as in the paper.
+
+        Returns
+        -------
+        Snapshots
+            Shuffled, so that shared particles cannot be followed either.
+
+        Raises
+        ------
+        InputError
+            Where there is no time, or one before 0.
+
+        Examples
+        --------
+        >>> import jax
+        >>> from itofit import known_system
+        >>> known_system("syn3").observe(20, [0.0, 0.05], key=jax.random.key(0))
+        Snapshots(2 times, 2 dims; t=0: 20, t=0.05: 20)
+        """
         times = sorted(float(t) for t in times)
         if not times or times[0] < 0.0:
             raise InputError(
@@ -86,19 +205,48 @@ class KnownSystem:
             )
         shared = self.shared_particles if shared_particles is None else shared_particles
         if shared:
-            k0, k1 = jax.random.split(key)
-            clouds = self.push(self.sample_initial(n, k0), times, k1)
+            clouds = self._simulated(n, times, key)
         else:
-            keys = [jax.random.split(k) for k in jax.random.split(key, len(times))]
-            clouds = [
-                self.push(self.sample_initial(n, k0), [t], k1)[0] for t, (k0, k1) in zip(times, keys, strict=True)
-            ]
+            keys = jax.random.split(key, len(times))
+            clouds = [self._simulated(n, [t], k)[0] for t, k in zip(times, keys, strict=True)]
         return Snapshots.from_arrays([np.asarray(x) for x in clouds], times)
 
+    def _simulated(
+        self, n: int, times: Sequence[float], key: PRNGKeyArray
+    ) -> list[Float[Array, "n n_dims"]]:
+        k_start, k_noise = jax.random.split(key)
+        return self.push(self.sample_initial(n, k_start), times, k_noise)
+
     def euler_moments(self, time: float) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and covariance of the Euler chain at `time`, for linear dynamics."""
+        """Mean and covariance of the Euler chain, for linear dynamics.
+
+        Parameters
+        ----------
+        time : float
+            A time from 0 on.
+
+        Returns
+        -------
+        mean : array of shape (n_dims,)
+            The mean at that time.
+        covariance : array of shape (n_dims, n_dims)
+            The covariance at that time.
+
+        Raises
+        ------
+        InputError
+            Where the drift is not linear.
+
+        Examples
+        --------
+        >>> from itofit import known_system
+        >>> mean, covariance = known_system("syn1").euler_moments(20.0)
+        >>> mean.round(3).tolist()
+        [3.0, 12.0]
+        """
         linear = self._linear()
-        mean, cov = np.zeros(self.n_dims), np.asarray(self.initial_cov)
+        mean = np.zeros(self.n_dims)
+        cov = np.asarray(self.initial_cov)
         noise = np.asarray(self.process.diffusion(jnp.zeros(self.n_dims)), dtype=np.float64)
         for h in Mesh.refine([0.0, time], self.dt).steps if time > 0 else []:
             factor = np.eye(self.n_dims) - h * linear.matrix
@@ -107,14 +255,41 @@ class KnownSystem:
         return mean, cov
 
     def exact_moments(self, time: float) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and covariance in continuous time, for linear dynamics (Van Loan's block exponential)."""
+        """Mean and covariance in continuous time, for linear dynamics (Van Loan's exponential).
+
+        Parameters
+        ----------
+        time : float
+            A time from 0 on.
+
+        Returns
+        -------
+        mean : array of shape (n_dims,)
+            The mean at that time.
+        covariance : array of shape (n_dims, n_dims)
+            The covariance at that time.
+
+        Raises
+        ------
+        InputError
+            Where the drift is not linear.
+
+        Examples
+        --------
+        >>> from itofit import known_system
+        >>> mean, covariance = known_system("syn1").exact_moments(20.0)
+        >>> covariance.diagonal().round(3).tolist()
+        [0.125, 0.5]
+        """
         from scipy.linalg import expm
 
         linear = self._linear()
         d = self.n_dims
         noise = np.asarray(self.process.diffusion(jnp.zeros(d)), dtype=np.float64)
         blocks = np.zeros((2 * d, 2 * d))
-        blocks[:d, :d], blocks[:d, d:], blocks[d:, d:] = linear.matrix, noise @ noise.T, -linear.matrix.T
+        blocks[:d, :d] = linear.matrix
+        blocks[:d, d:] = noise @ noise.T
+        blocks[d:, d:] = -linear.matrix.T
         exponential = expm(blocks * time)
         flow = exponential[d:, d:].T
         mean = linear.fixed_point - flow @ linear.fixed_point
@@ -149,21 +324,26 @@ def van_der_pol(x: Float[Array, " 2"]) -> Float[Array, " 2"]:
     return jnp.stack([10.0 * (x[1] - x[0] ** 3 / 3.0 + x[0]), 3.0 * (1.0 - x[0])])
 
 
-def two_wells(responsibility: str) -> Drift:
-    """The block of Syn-2: pulled towards mu_1 and mu_2 in proportion to two Gaussian responsibilities.
+def two_wells(reading: str) -> Drift:
+    """The block of Syn-2: pulled towards mu_1 and mu_2 as two Gaussians are responsible for x.
 
-    `gaussian2d` uses two-dimensional Gaussians of sd 4; `printed` is the paper's formula, whose N_1
-    holds x^1 twice and N_2 holds x^2 twice; `score_scaled` has the rate sigma^2 / (2 sigma_k^2) = 1/2
-    at which the stationary law is exactly the mixture of the two Gaussians.
+    The reading `gaussian2d` uses two-dimensional Gaussians of sd 4; `printed` is the paper's
+    formula, whose N_1 holds x^1 twice and N_2 holds x^2 twice; `score_scaled` has the rate
+    sigma^2 / (2 sigma_k^2) = 1/2 at which the stationary law is exactly the mixture of the two
+    Gaussians.
     """
-    first, second, sd = jnp.array([12.0, 15.0]), jnp.array([-15.0, -15.0]), 4.0
-    rate = 0.5 if responsibility == "score_scaled" else 1.0 / sd
+    first = jnp.array([12.0, 15.0])
+    second = jnp.array([-15.0, -15.0])
+    sd = 4.0
+    rate = 0.5 if reading == "score_scaled" else 1.0 / sd
 
     def drift(x: Float[Array, " 2"]) -> Float[Array, " 2"]:
-        u, v = (x[0], x[1]) if responsibility == "printed" else (x, x)
+        u = x[0] if reading == "printed" else x
+        v = x[1] if reading == "printed" else x
         log_odds = (jnp.sum((v - second) ** 2) - jnp.sum((u - first) ** 2)) / (2.0 * sd**2)
-        share = jax.nn.sigmoid(log_odds)
-        return -rate * (share * (x - first) + (1.0 - share) * (x - second))
+        responsibility = jax.nn.sigmoid(log_odds)
+        pull = responsibility * (x - first) + (1.0 - responsibility) * (x - second)
+        return -rate * pull
 
     return drift
 
@@ -172,9 +352,27 @@ def _blocks(n_dims: int, matrix: Sequence[Sequence[float]]) -> np.ndarray:
     return np.kron(np.eye(n_dims // 2), np.asarray(matrix, dtype=np.float64))
 
 
-def _linear_system(name, n_dims, matrix, fixed_point, sigma, cov, train, test, shared=True, dt=0.01) -> KnownSystem:
-    A, mu = _blocks(n_dims, matrix), np.tile(np.asarray(fixed_point, dtype=np.float64), n_dims // 2)
-    A_array, mu_array = jnp.asarray(A), jnp.asarray(mu)
+_IDENTITY = [[1.0, 0.0], [0.0, 1.0]]
+_ZERO = [[0.0, 0.0], [0.0, 0.0]]
+
+
+def _linear_system(
+    name: str,
+    n_dims: int,
+    matrix: Sequence[Sequence[float]],
+    fixed_point: Sequence[float],
+    *,
+    sigma: Any,
+    train: tuple[float, ...],
+    test: tuple[float, ...],
+    cov: Sequence[Sequence[float]] = _IDENTITY,
+    shared: bool = False,
+    dt: float = 0.01,
+) -> KnownSystem:
+    A = _blocks(n_dims, matrix)
+    mu = np.tile(np.asarray(fixed_point, dtype=np.float64), n_dims // 2)
+    A_array = jnp.asarray(A)
+    mu_array = jnp.asarray(mu)
     return KnownSystem(
         name=name,
         process=_process(lambda x: -A_array @ (x - mu_array), sigma, n_dims),
@@ -187,7 +385,16 @@ def _linear_system(name, n_dims, matrix, fixed_point, sigma, cov, train, test, s
     )
 
 
-def _block_system(name, n_dims, block, train, test, *, sigma, shared=True) -> KnownSystem:
+def _block_system(
+    name: str,
+    n_dims: int,
+    block: Drift,
+    *,
+    sigma: Any,
+    train: tuple[float, ...],
+    test: tuple[float, ...],
+    shared: bool = False,
+) -> KnownSystem:
     return KnownSystem(
         name=name,
         process=_process(in_blocks(block), sigma, n_dims),
@@ -202,116 +409,145 @@ def _block_system(name, n_dims, block, train, test, *, sigma, shared=True) -> Kn
 def _process(drift: Drift, sigma: Any, n_dims: int) -> ItoProcess:
     """With sigma I, or S of every block as a matrix or as a function of the block."""
     if callable(sigma):
-        one: Callable[..., Any] = sigma
-        diffusion: AbstractDiffusion = FunctionDiffusion(lambda x: jax.vmap(one)(x.reshape(-1, 2)).reshape(x.shape))
-        return ItoProcess(FunctionDrift(drift), diffusion)
+        block_sigma: Callable[..., Any] = sigma
+        return ItoProcess(FunctionDrift(drift), FunctionDiffusion(in_blocks(block_sigma)))
     factor = sigma * np.eye(n_dims) if np.ndim(sigma) == 0 else _blocks(n_dims, sigma)
     return ItoProcess(FunctionDrift(drift), ConstantDiffusion(jnp.asarray(factor, dtype=float)))
 
 
-_IDENTITY = [[1.0, 0.0], [0.0, 1.0]]
-_CURL = [[0.0, -10.0], [10.0, 0.0]]
-# An Euler step of a rotation at rate 10 lengthens the radius by 1 + 50 dt^2: a short step keeps the law.
-_CURL_DT = 0.0005
-_CURL_TIMES = (0.0, 0.05, 0.10, 0.15)
-_WELL_TIMES = ((0.0, 0.1, 0.4, 0.8), (0.3, 0.5, 1.0))
+def _two_wells_system(name: str, n_dims: int, reading: str) -> KnownSystem:
+    return _block_system(
+        name,
+        n_dims,
+        two_wells(reading),
+        sigma=4.0,
+        train=(0.0, 0.1, 0.4, 0.8),
+        test=(0.3, 0.5, 1.0),
+    )
+
+
+def _curl_system(name: str, n_dims: int, cov: Sequence[Sequence[float]]) -> KnownSystem:
+    return _linear_system(
+        name,
+        n_dims,
+        matrix=[[0.0, -10.0], [10.0, 0.0]],
+        fixed_point=[0.0, 0.0],
+        sigma=0.0,
+        train=(0.0, 0.05, 0.10, 0.15),
+        test=(0.075, 0.2),
+        cov=cov,
+        # An Euler step of a rotation at rate 10 lengthens the radius by 1 + 50 dt^2: a short step
+        # keeps the law.
+        dt=0.0005,
+    )
+
 
 SYSTEMS: dict[str, Callable[[int], KnownSystem]] = {
     "syn1": lambda d: _linear_system(
-        "syn1", d, [[4.0, 0.0], [0.0, 1.0]], [3.0, 12.0], 1.0, _IDENTITY, (0.0, 0.2, 2.0), (0.1, 0.5, 5.0)
+        "syn1",
+        d,
+        matrix=[[4.0, 0.0], [0.0, 1.0]],
+        fixed_point=[3.0, 12.0],
+        sigma=1.0,
+        train=(0.0, 0.2, 2.0),
+        test=(0.1, 0.5, 5.0),
+        shared=True,
     ),
-    "syn2": lambda d: _block_system("syn2", d, two_wells("gaussian2d"), *_WELL_TIMES, sigma=4.0, shared=False),
-    "syn2-printed": lambda d: _block_system(
-        "syn2-printed", d, two_wells("printed"), *_WELL_TIMES, sigma=4.0, shared=False
+    "syn2": lambda d: _two_wells_system("syn2", d, "gaussian2d"),
+    "syn2-printed": lambda d: _two_wells_system("syn2-printed", d, "printed"),
+    "syn2-score": lambda d: _two_wells_system("syn2-score", d, "score_scaled"),
+    "syn3": lambda d: _block_system(
+        "syn3",
+        d,
+        van_der_pol,
+        sigma=1.0,
+        train=(0.0, 0.03, 0.07, 0.2),
+        test=(0.1, 0.3, 0.5),
+        shared=True,
     ),
-    "syn2-score": lambda d: _block_system(
-        "syn2-score", d, two_wells("score_scaled"), *_WELL_TIMES, sigma=4.0, shared=False
-    ),
-    "syn3": lambda d: _block_system("syn3", d, van_der_pol, (0.0, 0.03, 0.07, 0.2), (0.1, 0.3, 0.5), sigma=1.0),
     "ou": lambda d: _linear_system(
         "ou",
         d,
-        [[1.0, 0.5], [-0.5, 2.0]],
-        [1.0, -1.0],
-        0.7,
-        _IDENTITY,
-        (0.0, 0.3, 1.0),
-        (0.6, 2.0),
-        shared=False,
+        matrix=[[1.0, 0.5], [-0.5, 2.0]],
+        fixed_point=[1.0, -1.0],
+        sigma=0.7,
+        train=(0.0, 0.3, 1.0),
+        test=(0.6, 2.0),
     ),
     "diffusion": lambda d: _linear_system(
         "diffusion",
         d,
-        [[0.0, 0.0], [0.0, 0.0]],
-        [0.0, 0.0],
-        1.0,
-        _IDENTITY,
-        (0.0, 0.5, 2.0),
-        (1.0, 3.0),
-        shared=False,
+        matrix=_ZERO,
+        fixed_point=[0.0, 0.0],
+        sigma=1.0,
+        train=(0.0, 0.5, 2.0),
+        test=(1.0, 3.0),
     ),
     "diffusion-paper": lambda d: _linear_system(
         "diffusion-paper",
         d,
-        [[0.0, 0.0], [0.0, 0.0]],
-        [0.0, 0.0],
-        [[1.0, 0.0], [0.0, 2.0]],
-        _IDENTITY,
-        (0.0, 0.5, 2.0, 5.0),
-        (0.1, 0.3, 0.5, 3.0),
+        matrix=_ZERO,
+        fixed_point=[0.0, 0.0],
+        sigma=[[1.0, 0.0], [0.0, 2.0]],
+        train=(0.0, 0.5, 2.0, 5.0),
+        test=(0.1, 0.3, 0.5, 3.0),
+        shared=True,
     ),
     "correlated": lambda d: _linear_system(
         "correlated",
         d,
-        [[1.0, 0.0], [0.0, 2.0]],
-        [1.0, -1.0],
-        [[1.0, 0.0], [0.56, 0.8 * 0.51**0.5]],
-        [[0.04, 0.0], [0.0, 0.04]],
-        (0.0, 0.1, 0.3, 1.0, 2.0),
-        (0.2, 0.6, 3.0),
-        shared=False,
+        matrix=[[1.0, 0.0], [0.0, 2.0]],
+        fixed_point=[1.0, -1.0],
+        sigma=[[1.0, 0.0], [0.56, 0.8 * 0.51**0.5]],
+        train=(0.0, 0.1, 0.3, 1.0, 2.0),
+        test=(0.2, 0.6, 3.0),
+        cov=[[0.04, 0.0], [0.0, 0.04]],
     ),
     "multiplicative": lambda d: _block_system(
         "multiplicative",
         d,
         lambda x: jnp.array([3.0, 2.0]) * (jnp.array([2.0, 1.0]) - x),
-        (0.0, 0.2, 0.5, 1.0),
-        (0.1, 0.8, 2.0),
         sigma=lambda x: jnp.array([0.5, 0.8]) * x,
-        shared=False,
+        train=(0.0, 0.2, 0.5, 1.0),
+        test=(0.1, 0.8, 2.0),
     ),
-    "curl": lambda d: _linear_system(
-        "curl",
-        d,
-        _CURL,
-        [0.0, 0.0],
-        0.0,
-        [[2.0, 0.0], [0.0, 2.0]],
-        _CURL_TIMES,
-        (0.075, 0.2),
-        False,
-        _CURL_DT,
-    ),
-    "curl-anisotropic": lambda d: _linear_system(
-        "curl-anisotropic",
-        d,
-        _CURL,
-        [0.0, 0.0],
-        0.0,
-        [[2.0, 0.0], [0.0, 1.0]],
-        _CURL_TIMES,
-        (0.075, 0.2),
-        False,
-        _CURL_DT,
-    ),
+    "curl": lambda d: _curl_system("curl", d, cov=[[2.0, 0.0], [0.0, 2.0]]),
+    "curl-anisotropic": lambda d: _curl_system("curl-anisotropic", d, cov=[[2.0, 0.0], [0.0, 1.0]]),
 }
 
 
 def known_system(name: str, n_dims: int = 2) -> KnownSystem:
-    """The known system of that name, at any even dimension."""
+    """A system whose truth is known.
+
+    Parameters
+    ----------
+    name : str
+        "syn1", "syn2", "syn2-printed", "syn2-score" and "syn3" of the paper, "ou", "diffusion",
+        "diffusion-paper", "correlated", "multiplicative", "curl" or "curl-anisotropic".
+    n_dims : int, default 2
+        An even dimension: the systems are made of independent two-dimensional blocks.
+
+    Returns
+    -------
+    KnownSystem
+        With its process, its initial law and the times the paper uses.
+
+    Raises
+    ------
+    InputError
+        Where the name is unknown or the dimension odd.
+
+    Examples
+    --------
+    >>> from itofit import known_system
+    >>> known_system("syn3").train_times
+    (0.0, 0.03, 0.07, 0.2)
+    """
     if name not in SYSTEMS:
         raise InputError(
-            expected=f"one of {', '.join(SYSTEMS)}", found=f"{name!r}", hint="syn3 is the paper's oscillator"
+            expected=f"one of {', '.join(SYSTEMS)}",
+            found=f"{name!r}",
+            hint="syn3 is the paper's oscillator",
         )
     if n_dims < 2 or n_dims % 2:
         raise InputError(

@@ -1,6 +1,8 @@
 """What was observed: clouds of points at a few times."""
 
 from itofit.snapshots.anndata_file import from_anndata as from_anndata
+from itofit.snapshots.cells import CellKeywords as CellKeywords
+from itofit.snapshots.cells import CellSelection as CellSelection
 from itofit.snapshots.clouds import Snapshots as Snapshots
 from itofit.snapshots.files import read_snapshots as read_snapshots
 from itofit.snapshots.files import write_snapshots as write_snapshots

@@ -1,20 +1,21 @@
-"""AnnData: cells in rows, a column of `obs` that says when. The one file that knows the format (the extra `anndata`).
+"""AnnData: cells in rows, a column of `obs` that says when.
 
-Nothing of the user's object is changed but by `annotate`, and only the columns that are asked for are made dense.
+The one file that knows the format (the extra `anndata`). Nothing of the user's object is changed
+but by `annotate`, and only the columns that are selected are made dense.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import scipy.sparse
 from jaxtyping import Float
 
 from itofit.errors import InputError
-from itofit.snapshots.cells import CellSpace, PrincipalAxes
+from itofit.snapshots.cells import CellKeywords, CellSelection, CellSpace, PrincipalAxes
 from itofit.snapshots.clouds import Snapshots
 from itofit.whole_file import whole_file
 
@@ -31,42 +32,76 @@ def is_anndata(X: Any) -> bool:
     return all(hasattr(X, name) for name in ("obs", "obsm", "var_names", "layers"))
 
 
-def from_anndata(
-    adata: Any,
-    time_key: str | None = None,
-    rep: str | None = None,
-    genes: Sequence[str] | None = None,
-    layer: str | None = None,
-    n_pcs: int | None = None,
-) -> Snapshots:
+def from_anndata(adata: Any, **cells: Unpack[CellKeywords]) -> Snapshots:
     """Snapshots of the cells of an AnnData.
 
-    - `time_key`: the column of `obs` with the times: numbers, labels such as "D4" or "day 4", categories of these, or
-      time differences, which are read in days.
-    - `rep`: the array of `obsm` to use, say "X_pca"; or `genes`: names of `var`, read from `X` or from `layer`.
-    - `n_pcs`: so many principal components of `genes` (of all genes where none are named), fitted on these cells.
+    Parameters
+    ----------
+    adata : AnnData
+        Cells in rows, in memory or backed by a file.
+    **cells
+        The column of times and the coordinates: `time_key`, `rep`, `genes`, `layer` and `n_pcs`, as
+        `CellSelection` describes them.
+
+    Returns
+    -------
+    Snapshots
+        One cloud for every time, which remembers how its cells became points (`space`).
+
+    Raises
+    ------
+    InputError
+        Where a word is unknown, or names something that the AnnData does not have.
+
+    Examples
+    --------
+    >>> import anndata
+    >>> import numpy as np
+    >>> from itofit import from_anndata
+    >>> adata = anndata.AnnData(np.arange(12.0).reshape(4, 3))
+    >>> adata.obs["day"] = ["D0", "D0", "D4", "D4"]
+    >>> adata.obsm["X_pca"] = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 3.0], [3.0, 2.0]])
+    >>> from_anndata(adata, time_key="day", rep="X_pca")
+    Snapshots(2 times, 2 dims; t=0: 2, t=4: 2)
     """
-    t = cell_times(adata, time_key)
-    assert time_key is not None
-    _check_coordinates(adata, rep, genes, layer, n_pcs)
-    names = None if rep is not None else _gene_names(adata, genes, layer)
-    space = CellSpace(time_key, rep, names, None if rep is not None else layer)
-    if n_pcs is not None:
-        space = replace(space, axes=PrincipalAxes.fit(_expression(adata, space), n_pcs))
-    points, labels = cell_points(adata, space), _coordinate_names(adata, space)
-    return replace(Snapshots.from_rows(points, t, names=labels), space=space)
+    return selected_cells(adata, CellSelection.of(cells))
+
+
+def selected_cells(adata: Any, selection: CellSelection) -> Snapshots:
+    """Snapshots of the cells of an AnnData, as a checked selection names them."""
+    t = cell_times(adata, selection.time_key)
+    space = _space(adata, selection)
+    return _clouds(adata, space, cell_points(adata, space), t)
 
 
 def cells_like(adata: Any, space: CellSpace) -> Snapshots:
-    """Other cells in coordinates that were fixed before: a day that was left out, a second experiment."""
-    points, t = cell_points(adata, space), cell_times(adata, space.time_key)
-    return replace(Snapshots.from_rows(points, t, names=_coordinate_names(adata, space)), space=space)
+    """Other cells in coordinates fixed before: a day that was left out, a second experiment."""
+    points = cell_points(adata, space)
+    return _clouds(adata, space, points, cell_times(adata, space.time_key))
+
+
+def _clouds(adata: Any, space: CellSpace, points: np.ndarray, t: np.ndarray) -> Snapshots:
+    names = _coordinate_names(adata, space)
+    return replace(Snapshots.from_rows(points, t, names=names), space=space)
+
+
+def _space(adata: Any, selection: CellSelection) -> CellSpace:
+    """The coordinates that a selection names, fitted to the cells where they are components."""
+    assert selection.time_key is not None
+    _check_coordinates(adata, selection)
+    if selection.rep is not None:
+        return CellSpace(selection.time_key, selection.rep)
+    genes = _gene_names(adata, selection.genes, selection.layer)
+    space = CellSpace(selection.time_key, genes=genes, layer=selection.layer)
+    if selection.n_pcs is None:
+        return space
+    return replace(space, axes=PrincipalAxes.fit(_expression(adata, space), selection.n_pcs))
 
 
 def cell_points(adata: Any, space: CellSpace) -> Float[np.ndarray, "n_cells n_dims"]:
     """One row of coordinates for every cell, in the cells' own order."""
     if space.rep is not None:
-        _check_coordinates(adata, space.rep, None, None, None)
+        _check_rep(adata, space.rep)
         return _dense(adata.obsm[space.rep])
     _gene_names(adata, space.genes, space.layer)
     table = _expression(adata, space)
@@ -74,17 +109,24 @@ def cell_points(adata: Any, space: CellSpace) -> Float[np.ndarray, "n_cells n_di
 
 
 def to_anndata(snapshots: Snapshots, like: Any = None) -> Any:
-    """Clouds as cells: the times in obs, the points where they came from, and what made them in uns["itofit"].
+    """Clouds as cells: times in obs, points where they came from, their origin in uns["itofit"].
 
-    `like` is the AnnData whose kind of times (numbers, labels, time differences) and whose `var` are taken over.
+    `like` is the AnnData whose kind of times (numbers, labels, time differences) and whose `var`
+    are taken over.
     """
-    anndata = anndata_module()
-    points, t, w = snapshots.to_rows()
+    anndata_module()  # refuses where it is not installed
+    rows = snapshots.to_rows()
     space = snapshots.space or CellSpace("t", genes=snapshots.names)
-    made = anndata.AnnData(obs=_rows([f"point{i}" for i in range(len(points))]), **_parts(points, space, like))
-    made.obs[space.time_key] = t if like is None else _times_like(t, like, space.time_key)
-    if np.ptp(w * np.repeat(snapshots.counts, snapshots.counts)) > 1e-9:
-        made.obs["w"] = w
+    obs = _rows([f"point{i}" for i in range(len(rows.points))])
+    if space.rep is not None:
+        made = _cells_of_rep(rows.points, space.rep, obs)
+    else:
+        made = _cells_of_genes(rows.points, space, obs, like)
+    t = rows.times if like is None else _times_like(rows.times, like, space.time_key)
+    made.obs[space.time_key] = t
+    # relative to equal weights, which are not written
+    if np.ptp(rows.weights * np.repeat(snapshots.counts, snapshots.counts)) > 1e-9:
+        made.obs["w"] = rows.weights
     made.uns["itofit"] = provenance(space, snapshots.made_by)
     return made
 
@@ -98,8 +140,9 @@ def annotate(
 ) -> None:
     """Write a drift at the cells into their AnnData, under the names that plotting reads.
 
-    obsm["itofit_drift"], obs["itofit_speed"], and for scvelo (vkey="itofit_drift") obsm["itofit_drift_<basis>"], of the
-    fitted coordinates and of every other basis that has `arrows`.
+    obsm["itofit_drift"], obs["itofit_speed"], and for scvelo (vkey="itofit_drift")
+    obsm["itofit_drift_<basis>"], of the fitted coordinates and of every other basis that has
+    `arrows`.
     """
     rep = OWN_REP if space.axes is not None else space.rep
     if rep == OWN_REP:
@@ -108,8 +151,8 @@ def annotate(
     adata.obs["itofit_speed"] = np.linalg.norm(drift, axis=1)
     if rep is not None and rep.startswith("X_"):
         adata.obsm[f"itofit_drift_{rep.removeprefix('X_')}"] = drift
-    for basis, found in arrows.items():
-        adata.obsm[f"itofit_drift_{basis.removeprefix('X_')}"] = found
+    for basis, arrow in arrows.items():
+        adata.obsm[f"itofit_drift_{basis.removeprefix('X_')}"] = arrow
     adata.uns["itofit"] = provenance(space, made_by)
 
 
@@ -119,7 +162,7 @@ def embedding(adata: Any, basis: str) -> Float[np.ndarray, "n_cells _"]:
     if key not in adata.obsm:
         raise InputError(
             expected="basis to name an embedding in obsm",
-            found=f"{basis!r}, obsm has {_some(list(adata.obsm)) or 'nothing'}",
+            found=f"{basis!r}, obsm has {_abbreviated(list(adata.obsm)) or 'nothing'}",
             hint="umap, for obsm['X_umap']",
         )
     return _dense(adata.obsm[key])
@@ -128,21 +171,15 @@ def embedding(adata: Any, basis: str) -> Float[np.ndarray, "n_cells _"]:
 def provenance(space: CellSpace, made_by: Any) -> dict[str, Any]:
     """What uns["itofit"] holds: plain values and arrays that h5ad can keep."""
     known = {"time_key": space.time_key, "rep": space.rep, "layer": space.layer}
-    return {name: value for name, value in {**known, **made_by}.items() if value is not None}
+    everything = known | dict(made_by)
+    return {name: value for name, value in everything.items() if value is not None}
 
 
-def read(
-    path: Path,
-    time_key: str | None = None,
-    rep: str | None = None,
-    genes: Sequence[str] | None = None,
-    layer: str | None = None,
-    n_pcs: int | None = None,
-) -> Snapshots:
-    """Snapshots from an `.h5ad` file, of which only what is asked for is read into memory."""
+def read(path: Path, selection: CellSelection) -> Snapshots:
+    """Snapshots from an `.h5ad` file, of which only what is selected is read into memory."""
     adata = opened(path)
     try:
-        return from_anndata(adata, time_key, rep, genes, layer, n_pcs)
+        return selected_cells(adata, selection)
     finally:
         adata.file.close()
 
@@ -154,7 +191,9 @@ def opened(path: Path, backed: bool = True) -> Any:
         return anndata.read_h5ad(path, backed="r" if backed else None)
     except (OSError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise InputError(
-            expected=f"{path.name} to be a complete h5ad file", found=str(error).splitlines()[0], hint="write it again"
+            expected=f"{path.name} to be a complete h5ad file",
+            found=str(error).splitlines()[0],
+            hint="write it again",
         ) from None
 
 
@@ -167,7 +206,9 @@ def write_cells(adata: Any, path: Path) -> None:
     """An AnnData as an h5ad file, all or nothing."""
     if path.suffix != ".h5ad" or not path.parent.is_dir():
         raise InputError(
-            expected="a file name ending in .h5ad, in a folder that exists", found=str(path), hint="annotated.h5ad"
+            expected="a file name ending in .h5ad, in a folder that exists",
+            found=str(path),
+            hint="annotated.h5ad",
         )
     with whole_file(path) as partial:
         adata.write_h5ad(partial)
@@ -179,7 +220,7 @@ def cell_times(adata: Any, time_key: str | None) -> Float[np.ndarray, " n_cells"
     if time_key not in columns:
         raise InputError(
             expected="time_key to name the column of obs that says when a cell was measured",
-            found=f"{time_key!r}, with the columns {_some(columns)}",
+            found=f"{time_key!r}, with the columns {_abbreviated(columns)}",
             hint="time_key='day'",
         )
     column = adata.obs[time_key]
@@ -200,63 +241,76 @@ def cell_times(adata: Any, time_key: str | None) -> Float[np.ndarray, " n_cells"
 
 def label_time(label: float | str) -> float:
     """One time, as a number or as a label such as "D4"."""
-    found = _LABEL.fullmatch(str(label))
-    if found is None:
-        raise InputError(expected="a time, or a label with a number in it", found=repr(label), hint="2, or 'D2'")
-    return float(found[2])
+    match = _LABEL.fullmatch(str(label))
+    if match is None:
+        raise InputError(
+            expected="a time, or a label with a number in it", found=repr(label), hint="2, or 'D2'"
+        )
+    return float(match[2])
 
 
 def _from_labels(values: np.ndarray, time_key: str) -> Float[np.ndarray, " n_cells"]:
-    """Numbers, or numbers between one word before and one after that are the same in all labels."""
+    """The numbers of labels whose words before and after the number are the same in all."""
     unique, where = np.unique(values.astype(str), return_inverse=True)
     labels = [str(label) for label in unique]
-    found = [_LABEL.fullmatch(label) for label in labels]
-    words = {(m[1].lower(), m[3].lower()) for m in found if m}
-    if values.dtype.kind in "bM" or any(m is None for m in found) or len(words) != 1:
-        odd = [label for label, m in zip(labels, found, strict=True) if m is None] or labels
+    matches = {label: _LABEL.fullmatch(label) for label in labels}
+    readable = [match for match in matches.values() if match is not None]
+    words = {(match[1].lower(), match[3].lower()) for match in readable}
+    if values.dtype.kind in "bM" or len(readable) < len(labels) or len(words) != 1:
+        unreadable = [label for label in labels if matches[label] is None] or labels
         raise InputError(
-            expected=f"obs[{time_key!r}] as numbers, time differences, or labels alike but for a number ('D0', 'D4')",
-            found=_some([repr(label) for label in odd]),
+            expected=f"obs[{time_key!r}] as numbers, time differences, or labels alike but for a "
+            "number ('D0', 'D4')",
+            found=_abbreviated([repr(label) for label in unreadable]),
             hint=f"adata.obs['time'] = adata.obs[{time_key!r}].map({{{labels[0]!r}: 0.0, ...}})",
         )
-    return np.asarray([float(m[2]) for m in found if m])[where]
+    return np.asarray([float(match[2]) for match in readable])[where]
 
 
-def _check_coordinates(
-    adata: Any, rep: str | None, genes: Sequence[str] | None, layer: str | None, n_pcs: int | None
-) -> None:
+def _check_coordinates(adata: Any, selection: CellSelection) -> None:
     """Refuse coordinates that are named twice or not at all, and an array that is not there."""
-    of_genes = genes is not None or n_pcs is not None
-    if (rep is None) != of_genes or (rep is not None and layer is not None):
+    rep = selection.rep
+    of_genes = selection.genes is not None or selection.n_pcs is not None
+    if (rep is None) != of_genes or (rep is not None and selection.layer is not None):
         raise InputError(
-            expected="rep, an array of obsm; or genes, n_pcs or both, with a layer if they are not to be read from X",
-            found=f"rep={rep!r}, genes={_some(genes or [])!r}, n_pcs={n_pcs!r}, layer={layer!r}; "
-            f"obsm has {_some(list(adata.obsm)) or 'nothing'}",
+            expected="rep, an array of obsm; or genes, n_pcs or both, with a layer if they are "
+            "not to be read from X",
+            found=f"rep={rep!r}, genes={_abbreviated(selection.genes or ())!r}, "
+            f"n_pcs={selection.n_pcs!r}, layer={selection.layer!r}; "
+            f"obsm has {_abbreviated(list(adata.obsm)) or 'nothing'}",
             hint="rep='X_pca', genes=['Mt1', 'Mt2'], or n_pcs=10",
         )
-    if rep is not None and rep not in adata.obsm:
+    if rep is not None:
+        _check_rep(adata, rep)
+
+
+def _check_rep(adata: Any, rep: str) -> None:
+    if rep not in adata.obsm:
         raise InputError(
             expected="rep to name an array of obsm",
-            found=f"{rep!r}, obsm has {_some(list(adata.obsm)) or 'nothing'}",
+            found=f"{rep!r}, obsm has {_abbreviated(list(adata.obsm)) or 'nothing'}",
             hint="X_pca, or n_pcs=10 for components of the genes",
         )
 
 
 def _gene_names(adata: Any, genes: Sequence[str] | None, layer: str | None) -> tuple[str, ...]:
-    """The genes to read, all where none are named; each must be there once, and so must the layer."""
+    """The genes to read, all where none are named; each must be there once, and the layer too."""
     known = [str(name) for name in adata.var_names]
-    names = known if genes is None else [genes] if isinstance(genes, str) else [str(gene) for gene in genes]
-    unknown = [name for name in names if name not in set(known)]
+    names = known if genes is None else list(genes)
+    in_var = set(known)
+    unknown = [name for name in names if name not in in_var]
     if unknown or not names or len(set(names)) < len(names):
+        missing = f"{_abbreviated(unknown)} not among {len(known)} genes"
         raise InputError(
             expected="genes of var_names, each once",
-            found=f"{_some(unknown)} not among {len(known)} genes" if unknown else _some(names) or "none",
-            hint="the spelling and case of adata.var_names; adata.var_names_make_unique() where names repeat",
+            found=missing if unknown else _abbreviated(names) or "none",
+            hint="the spelling and case of adata.var_names; adata.var_names_make_unique() where "
+            "names repeat",
         )
     if layer is not None and layer not in adata.layers:
         raise InputError(
             expected="layer to name one of layers",
-            found=f"{layer!r}, there are {_some(list(adata.layers)) or 'none'}",
+            found=f"{layer!r}, there are {_abbreviated(list(adata.layers)) or 'none'}",
             hint="None for X",
         )
     return tuple(names)
@@ -266,9 +320,9 @@ def _expression(adata: Any, space: CellSpace) -> Any:
     """The genes of a space, sparse where they are."""
     assert space.genes is not None
     everything = list(space.genes) == [str(name) for name in adata.var_names]
-    some = adata if everything else adata[:, list(space.genes)]
-    some = some.to_memory() if adata.isbacked else some
-    return some.X if space.layer is None else some.layers[space.layer]
+    part = adata if everything else adata[:, list(space.genes)]
+    part = part.to_memory() if adata.isbacked else part
+    return part.X if space.layer is None else part.layers[space.layer]
 
 
 def _coordinate_names(adata: Any, space: CellSpace) -> list[str]:
@@ -283,18 +337,28 @@ def _coordinate_names(adata: Any, space: CellSpace) -> list[str]:
     return [f"{space.rep.removeprefix('X_')}{i + 1}" for i in range(table.shape[1])]
 
 
-def _parts(points: np.ndarray, space: CellSpace, like: Any) -> dict[str, Any]:
-    """The arrays of an AnnData that hold these points."""
-    if space.rep is not None:
-        return {"X": np.zeros((len(points), 0)), "obsm": {space.rep: points}}  # without X, concat refuses it
+def _cells_of_rep(points: np.ndarray, rep: str, obs: Any) -> Any:
+    """An AnnData with points in obsm; without an X, concat would refuse it."""
+    X = np.zeros((len(points), 0))
+    return anndata_module().AnnData(X=X, obs=obs, obsm={rep: points})
+
+
+def _cells_of_genes(points: np.ndarray, space: CellSpace, obs: Any, like: Any) -> Any:
+    """An AnnData with points as expression, in X or in a layer, and their components beside it."""
     assert space.genes is not None
-    var = _rows(space.genes) if like is None else like.var.loc[list(_gene_names(like, space.genes, None))].copy()
     table = points if space.axes is None else space.axes.genes(points)
-    parts: dict[str, Any] = {"var": var}
-    parts |= {"X": table} if space.layer is None else {"layers": {space.layer: table}}
+    var = _rows(space.genes)
+    if like is not None:
+        var = like.var.loc[list(_gene_names(like, space.genes, None))].copy()
+    anndata = anndata_module()
+    if space.layer is None:
+        made = anndata.AnnData(X=table, obs=obs, var=var)
+    else:
+        made = anndata.AnnData(obs=obs, var=var, layers={space.layer: table})
     if space.axes is not None:
-        parts |= {"obsm": {OWN_REP: points}, "varm": {"itofit_PCs": space.axes.axes.T}}
-    return parts
+        made.obsm[OWN_REP] = points
+        made.varm["itofit_PCs"] = space.axes.axes.T
+    return made
 
 
 def _rows(names: Sequence[str]) -> Any:
@@ -317,11 +381,17 @@ def _times_like(t: Float[np.ndarray, " n"], like: Any, time_key: str) -> Any:
     elif values.dtype.kind == "m":
         written = pandas.to_timedelta(t, unit="D")
     else:
-        pattern = str(values[0])
-        found = _LABEL.fullmatch(pattern)
-        assert found is not None
-        written = np.asarray([pattern[: found.start(2)] + f"{time:g}" + pattern[found.end(2) :] for time in t])
+        written = _labels_like(t, pattern=str(values[0]))
     return pandas.Categorical(written) if column.dtype.name == "category" else written
+
+
+def _labels_like(t: Float[np.ndarray, " n"], pattern: str) -> np.ndarray:
+    """Labels with the words of a pattern around the times."""
+    match = _LABEL.fullmatch(pattern)
+    assert match is not None
+    before = pattern[: match.start(2)]
+    after = pattern[match.end(2) :]
+    return np.asarray([f"{before}{time:g}{after}" for time in t])
 
 
 def _dense(table: Any) -> Float[np.ndarray, "n_cells n_dims"]:
@@ -329,10 +399,11 @@ def _dense(table: Any) -> Float[np.ndarray, "n_cells n_dims"]:
     return np.asarray(table, dtype=np.float64)
 
 
-def _some(names: Sequence[Any]) -> str:
+def _abbreviated(names: Sequence[Any]) -> str:
     """The first few, and how many more."""
     shown = ", ".join(str(name) for name in list(names)[:_SHOWN])
-    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    n_more = len(names) - _SHOWN
+    return f"{shown} and {n_more} more" if n_more > 0 else shown
 
 
 def anndata_module() -> Any:

@@ -15,7 +15,9 @@ def read(path: Path, time_key: str | None = None) -> Snapshots:
             header, *rows = list(csv.reader(file)) or [[]]
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(
-            expected=f"{path.name} to be a csv file in UTF-8", found=f"{error}", hint="export the table again as UTF-8"
+            expected=f"{path.name} to be a csv file in UTF-8",
+            found=f"{error}",
+            hint="export the table again as UTF-8",
         ) from None
     header = [name.strip() for name in header]
     if len(set(header)) < len(header):
@@ -29,7 +31,9 @@ def read(path: Path, time_key: str | None = None) -> Snapshots:
     if not rows or ragged is not None:
         raise InputError(
             expected=f"a header and rows of {len(header)} values in {path.name}",
-            found="no rows" if not rows else f"{len(rows[ragged or 0])} values in row {(ragged or 0) + 1}",
+            found="no rows"
+            if ragged is None
+            else f"{len(rows[ragged])} values in row {ragged + 1}",
             hint="export the table again with commas between values",
         )
     columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
@@ -39,7 +43,9 @@ def read(path: Path, time_key: str | None = None) -> Snapshots:
 def write(snapshots: Snapshots, path: Path) -> None:
     """Write a csv file."""
     columns = to_columns(snapshots)
+    # repr of a float reads back as the same float
+    texts = [[repr(float(value)) for value in column] for column in columns.values()]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
-        writer.writerows(zip(*(map(repr, map(float, column)) for column in columns.values()), strict=True))
+        writer.writerows(zip(*texts, strict=True))

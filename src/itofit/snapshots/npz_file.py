@@ -1,4 +1,7 @@
-"""npz: `X` with `t` (one time a row), or one array a time beside `times`; `w` and `names` are optional."""
+"""npz: `X` with `t` (one time a row), or one array a time beside `times`.
+
+Arrays `w` and `names` are optional.
+"""
 
 import re
 from pathlib import Path
@@ -19,7 +22,8 @@ def read(path: Path, time_key: str | None = None) -> Snapshots:
         raise InputError(
             expected=f"an array of times named {time_key!r} in {path.name}",
             found=f"arrays {sorted(arrays)}",
-            hint="save X with t (one time a row), or one array a time with times; --time-key names another",
+            hint="save X with t (one time a row), or one array a time with times; --time-key "
+            "names another",
         )
     times = arrays.pop(time_key)
     if "X" in arrays:
@@ -31,9 +35,14 @@ def read(path: Path, time_key: str | None = None) -> Snapshots:
 def write(snapshots: Snapshots, path: Path) -> None:
     """One row a point: `X`, `t`, `w` and `names`."""
     X, t, w = snapshots.to_rows()
-    write_arrays(path, {"X": X, "t": t, "w": w, "names": np.asarray(snapshots.names)}, compressed=True)
+    arrays = {"X": X, "t": t, "w": w, "names": np.asarray(snapshots.names)}
+    write_arrays(path, arrays, compressed=True)
 
 
 def _natural(name: str) -> list[tuple[bool, str | int]]:
     """Sort key that puts x2 before x10."""
-    return [(part.isdigit(), int(part) if part.isdigit() else part) for part in re.split(r"(\d+)", name) if part]
+    return [
+        (part.isdigit(), int(part) if part.isdigit() else part)
+        for part in re.split(r"(\d+)", name)
+        if part
+    ]

@@ -15,7 +15,9 @@ def read(path: Path, time_key: str | None = None) -> Snapshots:
         columns = {name: table[name].to_pylist() for name in table.column_names}
     except (arrow.ArrowException, OSError, ValueError, KeyError) as error:
         raise InputError(
-            expected=f"{path.name} to be a complete parquet file", found=str(error), hint="write it again"
+            expected=f"{path.name} to be a complete parquet file",
+            found=str(error),
+            hint="write it again",
         ) from None
     return from_columns(columns, time_key, path.name)
 

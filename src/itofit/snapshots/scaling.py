@@ -19,11 +19,10 @@ class Scaling:
     @classmethod
     def fit(cls, snapshots: Snapshots) -> "Scaling":
         """Mean and sd of the pooled snapshots, each snapshot counting the same."""
-        means = np.stack([w @ x for x, w in zip(snapshots.clouds, snapshots.weights, strict=True)])
-        squares = np.stack(
-            [w @ (x - means.mean(0)) ** 2 for x, w in zip(snapshots.clouds, snapshots.weights, strict=True)]
-        )
-        mean, sd = means.mean(axis=0), np.sqrt(squares.mean(axis=0))
+        means = [w @ x for _, x, w in snapshots]
+        mean = np.stack(means).mean(axis=0)
+        variances = [w @ (x - mean) ** 2 for _, x, w in snapshots]
+        sd = np.sqrt(np.stack(variances).mean(axis=0))
         flat = sd <= 1e-12 * np.abs(mean)
         if np.any(flat):
             raise InputError(
@@ -44,11 +43,11 @@ class Scaling:
         return Scaling(-self.mean / self.sd, 1.0 / self.sd)
 
     def standardise(self, x: Float[np.ndarray, "... n_dims"]) -> Float[np.ndarray, "... n_dims"]:
-        """Z = (x - mean) / sd."""
+        """The points in standardised units, z = (x - mean) / sd."""
         return (x - self.mean) / self.sd
 
     def restore(self, z: Float[np.ndarray, "... n_dims"]) -> Float[np.ndarray, "... n_dims"]:
-        """X = mean + sd z."""
+        """The points in raw units, x = mean + sd z."""
         return self.mean + self.sd * z
 
     def transform(self, snapshots: Snapshots) -> Snapshots:

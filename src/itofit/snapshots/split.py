@@ -13,12 +13,43 @@ FEWEST_TO_SPLIT = 20
 
 
 def split_rows(snapshots: Snapshots, fraction: float, seed: int = 0) -> tuple[Snapshots, Snapshots]:
-    """Split the rows of every snapshot; returns (kept, held out) with `fraction` of each held out.
+    """Split the rows of every snapshot at random, before any scaling is fitted.
 
-    Of `PairedSnapshots` the individuals are split. Both parts keep at least 2 points, so a snapshot needs 4.
+    Of `PairedSnapshots` the individuals are split.
+
+    Parameters
+    ----------
+    snapshots : Snapshots
+        At least 4 points in each, 2 for either part.
+    fraction : float
+        The part of each snapshot to hold out, between 0 and 1.
+    seed : int, default 0
+        The seed of the draw.
+
+    Returns
+    -------
+    training : Snapshots
+        What is left to fit.
+    held_out : Snapshots
+        The `fraction` of each snapshot that no fit shall use.
+
+    Raises
+    ------
+    InputError
+        Where a snapshot has too few points, or a part would have no weight.
+
+    Examples
+    --------
+    >>> from itofit import Snapshots, split_rows
+    >>> x = [[float(i)] for i in range(10)]
+    >>> training, held_out = split_rows(Snapshots.from_arrays([x], times=[0.0]), fraction=0.2)
+    >>> training.counts, held_out.counts
+    ((8,), (2,))
     """
     if not 0.0 < fraction < 1.0:
-        raise InputError(expected="a fraction between 0 and 1", found=f"{fraction:g}", hint="fraction=0.2")
+        raise InputError(
+            expected="a fraction between 0 and 1", found=f"{fraction:g}", hint="fraction=0.2"
+        )
     if min(snapshots.counts) < 4:
         raise InputError(
             expected="at least 4 points in every snapshot, 2 for each part",
@@ -26,15 +57,20 @@ def split_rows(snapshots: Snapshots, fraction: float, seed: int = 0) -> tuple[Sn
             hint="fit on all rows and leave a whole time out instead",
         )
     rng = np.random.default_rng(seed)
-    if isinstance(snapshots, PairedSnapshots):  # an individual is on one side at all times
+    if isinstance(snapshots, PairedSnapshots):  # an individual is on the same side at all times
         order = rng.permutation(snapshots.counts[0])
-        size = int(np.clip(round(fraction * len(order)), 2, len(order) - 2))
+        size = _held_out_size(len(order), fraction)
         return snapshots.of(order[size:]), snapshots.of(order[:size])
-    rows = [rng.permutation(n) for n in snapshots.counts]
-    sizes = [int(np.clip(round(fraction * n), 2, n - 2)) for n in snapshots.counts]
-    held_out = [order[:size] for order, size in zip(rows, sizes, strict=True)]
-    kept = [order[size:] for order, size in zip(rows, sizes, strict=True)]
-    return _take(snapshots, kept), _take(snapshots, held_out)
+    orders = [rng.permutation(n) for n in snapshots.counts]
+    sizes = [_held_out_size(n, fraction) for n in snapshots.counts]
+    held_out = [order[:size] for order, size in zip(orders, sizes, strict=True)]
+    training = [order[size:] for order, size in zip(orders, sizes, strict=True)]
+    return _take(snapshots, training), _take(snapshots, held_out)
+
+
+def _held_out_size(n_points: int, fraction: float) -> int:
+    """Two points at least on either side."""
+    return int(np.clip(round(fraction * n_points), 2, n_points - 2))
 
 
 def _take(snapshots: Snapshots, rows: list[np.ndarray]) -> Snapshots:
@@ -46,4 +82,5 @@ def _take(snapshots: Snapshots, rows: list[np.ndarray]) -> Snapshots:
             hint="drop the points of weight zero before splitting",
         )
     clouds = [x[i] for x, i in zip(snapshots.clouds, rows, strict=True)]
-    return replace(Snapshots.from_arrays(clouds, snapshots.times, masses, snapshots.names), space=snapshots.space)
+    part = Snapshots.from_arrays(clouds, snapshots.times, masses, snapshots.names)
+    return replace(part, space=snapshots.space)

@@ -1,4 +1,4 @@
-"""What csv and parquet share: named columns, one of them the time, perhaps one of them the weight `w`."""
+"""What csv and parquet have in common: named columns, one the time, perhaps one the weight `w`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,9 +23,9 @@ def from_columns(columns: Mapping[str, Any], time_key: str | None, file_name: st
             found="no other column",
             hint="check the separator",
         )
-    X = [_numbers(columns[name], name) for name in names]
+    coordinates = [_numbers(columns[name], name) for name in names]
     weights = _numbers(columns["w"], "w") if "w" in columns else None
-    rows = [list(point) for point in zip(*X, strict=True)]
+    rows = [list(point) for point in zip(*coordinates, strict=True)]
     return Snapshots.from_rows(rows, columns[key], weights, names)
 
 
@@ -38,7 +38,8 @@ def to_columns(snapshots: Snapshots) -> dict[str, Any]:
             hint="rename them, or write npz",
         )
     X, t, w = snapshots.to_rows()
-    return {"t": t, "w": w, **{name: X[:, i] for i, name in enumerate(snapshots.names)}}
+    coordinates = {name: X[:, i] for i, name in enumerate(snapshots.names)}
+    return {"t": t, "w": w} | coordinates
 
 
 def _numbers(values: Any, name: str) -> list[float]:

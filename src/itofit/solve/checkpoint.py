@@ -3,6 +3,7 @@
 import hashlib
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,13 +23,14 @@ def named_arrays(tree: Any, prefix: str) -> dict[str, np.ndarray]:
 
 
 def fill_tree(like: Tree, arrays: dict[str, np.ndarray], prefix: str) -> Tree:
-    """`like` with its arrays replaced by those of `named_arrays`; names, shapes and types must agree."""
+    """`like` with the arrays of `named_arrays`; names, shapes and types must agree."""
     named = _named(like)
     missing = [name for name, leaf in named if not _fits(arrays.get(prefix + name), leaf)]
     if missing:
         raise InputError(
             expected="the arrays of this model",
-            found=f"{len(missing)} of {len(named)} missing or of another shape or type, first {prefix}{missing[0]}",
+            found=f"{len(missing)} of {len(named)} missing or of another shape or type, first "
+            f"{prefix}{missing[0]}",
             hint="use the run folder as it was written, with the same float precision",
         )
     new = iter([jax.numpy.asarray(arrays[prefix + name]) for name, _ in named])
@@ -37,7 +39,7 @@ def fill_tree(like: Tree, arrays: dict[str, np.ndarray], prefix: str) -> Tree:
 
 
 def fingerprint(*parts: Any) -> str:
-    """A short digest of plain values and arrays, to tell whether two runs ask for the same thing."""
+    """A short digest of plain values and arrays: whether two runs ask for the same thing."""
     digest = hashlib.sha256()
     for part in parts:
         if isinstance(part, np.ndarray):
@@ -54,14 +56,18 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | Path, identity: str, seconds: float = 20.0):
-        self.path, self.identity, self.seconds = Path(path), identity, seconds
+        self.path = Path(path)
+        self.identity = identity
+        self.seconds = seconds
         self._saved_at = time.monotonic()
 
     def save(self, state: Any, force: bool = False) -> None:
         """Write the state, atomically."""
         if force or time.monotonic() - self._saved_at >= self.seconds:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_arrays(self.path, {"identity": np.asarray(self.identity), **named_arrays(state, "run")})
+            write_arrays(
+                self.path, {"identity": np.asarray(self.identity), **named_arrays(state, "run")}
+            )
             self._saved_at = time.monotonic()
 
     def restore(self, fresh: Tree) -> Tree:
@@ -69,7 +75,8 @@ class Checkpoint:
         if not self.path.exists():
             return fresh
         arrays = read_arrays(
-            self.path, hint="start the run again in another folder; a truncated one cannot be repaired"
+            self.path,
+            hint="start the run again in another folder; a truncated one cannot be repaired",
         )
         if str(arrays.get("identity", "")) != self.identity:
             raise InputError(
@@ -78,6 +85,31 @@ class Checkpoint:
                 hint="resume with the arguments of the first call, or choose another folder",
             )
         return fill_tree(fresh, arrays, "run")
+
+
+@dataclass(frozen=True)
+class CheckpointFolder:
+    """Where the runs of a fit are saved as they go; with `resume` those found there continue."""
+
+    folder: Path
+    resume: bool = False
+
+    @property
+    def log(self) -> Path:
+        """The file that progress is logged to."""
+        return self.folder / "log.jsonl"
+
+    def of(self, identity: str, refinement: int) -> Checkpoint:
+        """The checkpoint of one run; an existing one is continued, or refused."""
+        name = f"checkpoint-{refinement}.npz" if refinement else "checkpoint.npz"
+        path = self.folder / name
+        if path.exists() and not self.resume:
+            raise InputError(
+                expected=f"no unfinished run in {self.folder}",
+                found=f"{path.name}",
+                hint="resume=True (--resume), or another folder",
+            )
+        return Checkpoint(path, identity)
 
 
 def _named(tree: Any) -> list[tuple[str, Any]]:

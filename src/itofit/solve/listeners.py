@@ -1,4 +1,4 @@
-"""Listeners: what looks on while a run goes. The loop calls them with a `Progress`; they never touch the run."""
+"""Listeners: what looks on while a run goes; called with a `Progress`, they never touch the run."""
 
 import json
 import sys
@@ -6,10 +6,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from itofit.errors import InputError
+from itofit.solve.checkpoint import CheckpointFolder
+
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands after a block of iterations; `rate` is iterations per second of this session."""
+    """Where a run stands after a block of iterations; `rate` is iterations a second, now."""
 
     n_done: int
     n_total: int
@@ -29,6 +32,23 @@ class Progress:
 Listener = Callable[[Progress], None]
 
 
+@dataclass(frozen=True)
+class Watch:
+    """What looks on at a fit, and where its runs are saved as they go."""
+
+    listeners: tuple[Listener, ...] = ()
+    checkpoints: CheckpointFolder | None = None
+
+    def refuse_checkpoints(self, method: str) -> None:
+        """For a method whose runs cannot be continued."""
+        if self.checkpoints is not None:
+            raise InputError(
+                expected="a method whose runs can be continued, where a checkpoint is given",
+                found=method,
+                hint="leave checkpoint out, or solver='adversarial'",
+            )
+
+
 class MetricLog:
     """Appends every `Progress` as one line of JSON to a file."""
 
@@ -42,15 +62,22 @@ class MetricLog:
 
 
 class ProgressBar:
-    """A bar on stderr with rate, loss, criterion and time left; plain lines where rich is missing or not a terminal."""
+    """A bar on stderr with rate, loss, criterion and time left.
 
-    def __init__(self, label: str = "fit"):
+    Plain lines where rich is missing, or where stderr is no terminal. A `remark` is said first.
+    """
+
+    def __init__(self, label: str = "fit", remark: str | None = None):
         self.label = label
+        self.remark = remark
         self._bar = None
         self._task = None
-        self._shown = 0
+        self._n_done = 0
+        self._tenths = 0
 
     def __enter__(self) -> "ProgressBar":
+        if self.remark is not None:
+            sys.stderr.write(f"{self.remark}\n")
         if sys.stderr.isatty():
             self._bar = _rich_bar()
         if self._bar is not None:
@@ -63,15 +90,23 @@ class ProgressBar:
             self._bar.stop()
 
     def __call__(self, progress: Progress) -> None:
-        told = (
-            f"loss {progress.loss:.4f}  criterion {progress.criterion:.4f} (best {progress.best_criterion:.4f})  "
-            f"{progress.rate:.1f} it/s  {progress.seconds_left:.0f} s left"
+        status = (
+            f"loss {progress.loss:.4f}  criterion {progress.criterion:.4f} "
+            f"(best {progress.best_criterion:.4f})  {progress.rate:.1f} it/s  "
+            f"{progress.seconds_left:.0f} s left"
         )
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=progress.n_done, total=progress.n_total, told=told)
-        elif progress.n_done * 10 // progress.n_total > self._shown:
-            self._shown = progress.n_done * 10 // progress.n_total
-            sys.stderr.write(f"{self.label} {progress.n_done}/{progress.n_total}  {told}\n")
+            self._bar.update(
+                self._task, completed=progress.n_done, total=progress.n_total, status=status
+            )
+            return
+        if progress.n_done < self._n_done:  # another run has begun, with a shorter step say
+            self._tenths = 0
+        self._n_done = progress.n_done
+        tenths = progress.n_done * 10 // progress.n_total
+        if tenths > self._tenths:
+            self._tenths = tenths
+            sys.stderr.write(f"{self.label} {progress.n_done}/{progress.n_total}  {status}\n")
 
 
 def _rich_bar():
@@ -84,9 +119,9 @@ def _rich_bar():
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[told]}"),
+        TextColumn("{task.fields[status]}"),
     )
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
     add_task = bar.add_task
-    bar.add_task = lambda *args, **kwargs: add_task(*args, told="compiling", **kwargs)
+    bar.add_task = lambda *args, **kwargs: add_task(*args, status="compiling", **kwargs)
     return bar

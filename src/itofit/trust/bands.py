@@ -1,9 +1,9 @@
-"""Bands about a forecast: how far its means and quantiles would move with other particles of the same population."""
+"""Bands about a forecast: how far its means and quantiles would move with other particles."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,27 +13,61 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from scipy.stats import norm
 
 from itofit.errors import InputError
-from itofit.forecast import start_before
-from itofit.process.diffusion import AbstractDiffusion
+from itofit.forecast import checked_times, start_before
+from itofit.problem import Stream
 from itofit.process.drift import AbstractDrift
 from itofit.process.ito import ItoProcess
+from itofit.process.noise import AbstractDiffusion
 from itofit.simulate.euler import step_times
 from itofit.simulate.mesh import Mesh
-from itofit.snapshots.clouds import Snapshot, Snapshots
+from itofit.snapshots.clouds import Snapshot
 from itofit.snapshots.paired import PairedSnapshots
 from itofit.snapshots.scaling import Scaling
-from itofit.trust.posterior import DriftDraws, particle_weights
+from itofit.solution import Solution
+from itofit.trust.posterior import DriftDraws, drift_draws, particle_weights
 
 # Draws of the drift that are simulated, and chains a start point behind the estimate itself.
-N_SIMULATED, _N_CHAINS = 50, 8
+N_SIMULATED = 50
+_N_CHAINS = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Bands:
     """Means and quantiles of a forecast and their standard errors, in the user's units.
 
-    Everything is `(n_times, ..., n_dims)`; `quantile` has the levels of `levels` in between. Intervals are
-    `estimate +- z std` with z of the coverage `level`.
+    Intervals are `estimate +- z std` with z of the coverage `level`.
+
+    Parameters
+    ----------
+    times : array of shape (n_times,)
+        Of the forecast.
+    names : tuple of str
+        Of the coordinates.
+    level : float
+        Coverage of the intervals.
+    mean : array of shape (n_times, n_dims)
+        Means of the forecast.
+    mean_std : array of shape (n_times, n_dims)
+        Their standard errors.
+    levels : array of shape (n_levels,)
+        Levels of the quantiles, between 0 and 1.
+    quantile : array of shape (n_times, n_levels, n_dims)
+        Quantiles of the forecast.
+    quantile_std : array of shape (n_times, n_levels, n_dims)
+        Their standard errors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from itofit.trust.bands import Bands
+    >>> bands = Bands(
+    ...     times=np.array([1.0]), names=("x",), level=0.95,
+    ...     mean=np.array([[2.0]]), mean_std=np.array([[0.1]]), levels=np.array([0.5]),
+    ...     quantile=np.array([[[1.9]]]), quantile_std=np.array([[[0.2]]]),
+    ... )
+    >>> low, high = bands.mean_interval()
+    >>> round(float(low[0, 0]), 2), round(float(high[0, 0]), 2)
+    (1.8, 2.2)
     """
 
     times: np.ndarray
@@ -52,168 +86,265 @@ class Bands:
 
     def mean_interval(self) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper ends about the means."""
-        return self.mean - self.z * self.mean_std, self.mean + self.z * self.mean_std
+        half = self.z * self.mean_std
+        return self.mean - half, self.mean + half
 
     def quantile_interval(self) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper ends about the quantiles."""
-        return self.quantile - self.z * self.quantile_std, self.quantile + self.z * self.quantile_std
+        half = self.z * self.quantile_std
+        return self.quantile - half, self.quantile + half
 
     def to_records(self) -> list[dict[str, Any]]:
         """One plain dictionary a time, coordinate and statistic, for JSON."""
-        found = []
-        for t, time in enumerate(self.times):
-            for d, name in enumerate(self.names):
-                rows = [("mean", self.mean[t, d], self.mean_std[t, d])]
-                rows += [
-                    (f"q{level:g}", self.quantile[t, q, d], self.quantile_std[t, q, d])
-                    for q, level in enumerate(self.levels)
-                ]
-                found += [
-                    {"time": float(time), "coordinate": name, "statistic": s, "value": float(v), "std": float(e)}
-                    for s, v, e in rows
-                ]
-        return found
+        records = []
+        for t in range(len(self.times)):
+            for d in range(len(self.names)):
+                records.append(self._record(t, d, "mean", self.mean[t, d], self.mean_std[t, d]))
+                for q, level in enumerate(self.levels):
+                    value = self.quantile[t, q, d]
+                    std = self.quantile_std[t, q, d]
+                    records.append(self._record(t, d, f"q{level:g}", value, std))
+        return records
+
+    def _record(self, t: int, d: int, statistic: str, value: float, std: float) -> dict[str, Any]:
+        return {
+            "time": float(self.times[t]),
+            "coordinate": self.names[d],
+            "statistic": statistic,
+            "value": float(value),
+            "std": float(std),
+        }
 
 
-def forecast_bands(
-    draws: DriftDraws,
-    diffusion: AbstractDiffusion,
-    scaling: Scaling,
-    snapshots: Snapshots,
-    times: np.ndarray,
-    dt: float,
+def bands(
+    solution: Solution,
+    times: Sequence[float] | np.ndarray,
+    quantiles: Sequence[float] = (0.1, 0.5, 0.9),
     *,
-    quantiles: Sequence[float],
-    level: float,
-    start: str,
-    key: PRNGKeyArray,
+    level: float = 0.95,
+    start: str = "initial",
 ) -> Bands:
-    """Bands at increasing `times`, each grown from the snapshot that `start` names."""
+    """Means and quantiles of a forecast with standard errors and intervals of this coverage.
+
+    Each is carried from the snapshot that `start` names.
+    """
+    problem = solution.problem
+    snapshots = problem.observed
+    increasing = checked_times(times, float(snapshots.times[0]))
+    levels = _checked_levels(quantiles, level)
+    course = Course(solution.process.diffusion, problem.dt, levels)
+    begins = [start_before(snapshots, float(time), start).time for time in increasing]
+    by_start = []
+    for began in dict.fromkeys(begins):
+        chosen = [float(t) for t, begin in zip(increasing, begins, strict=True) if begin == began]
+        position = int(np.searchsorted(snapshots.times, began))
+        individuals = 0 if isinstance(snapshots, PairedSnapshots) else position
+        cloud = StartCloud(problem.snapshots.at(began), individuals)
+        key = problem.streams.key(Stream.bands, position)
+        by_start.append(_from_one_start(drift_draws(solution), cloud, chosen, course, key))
+    estimates = np.concatenate([statistics.estimates for statistics in by_start])
+    errors = np.concatenate([statistics.errors for statistics in by_start])
+    values, std = _in_units(problem.scaling, Statistics(estimates, errors), increasing[-1])
+    return Bands(
+        times=increasing,
+        names=tuple(snapshots.names),
+        level=level,
+        mean=values[:, 0],
+        mean_std=std[:, 0],
+        levels=levels,
+        quantile=values[:, 1:],
+        quantile_std=std[:, 1:],
+    )
+
+
+def _checked_levels(quantiles: Sequence[float], level: float) -> np.ndarray:
     levels = np.asarray(quantiles, dtype=float)
     if levels.ndim != 1 or not np.all((levels > 0.0) & (levels < 1.0)):
-        raise InputError(expected="quantiles between 0 and 1", found=f"{quantiles!r}", hint="(0.1, 0.5, 0.9)")
+        raise InputError(
+            expected="quantiles between 0 and 1", found=f"{quantiles!r}", hint="(0.1, 0.5, 0.9)"
+        )
     if not 0.0 < level < 1.0:
         raise InputError(expected="a level between 0 and 1", found=f"{level!r}", hint="0.95")
-    begins = [start_before(snapshots, float(time), start).time for time in times]
-    estimates, errors = [], []
-    for began in dict.fromkeys(begins):
-        at, source = int(np.searchsorted(snapshots.times, began)), snapshots.at(began)
-        standard = Snapshot(began, scaling.standardise(source.points), source.weights)
-        some = [float(time) for time, begin in zip(times, begins, strict=True) if begin == began]
-        k = jax.random.fold_in(key, at)
-        whose = 0 if isinstance(snapshots, PairedSnapshots) else at
-        found = _from_one_start(draws, diffusion, standard, whose, some, dt, levels, k)
-        estimates.append(found[0])
-        errors.append(found[1])
-    if not np.all(np.isfinite(np.concatenate(errors))):
+    return levels
+
+
+def _in_units(scaling: Scaling, statistics: "Statistics", last: float) -> "Statistics":
+    """The same in the user's units, or a refusal of drifts that ran away."""
+    if not np.all(np.isfinite(statistics.errors)):
         raise InputError(
-            expected=f"drifts that stay finite up to t = {times[-1]:g}",
+            expected=f"drifts that stay finite up to t = {last:g}",
             found="points that ran to infinity in some of the draws",
-            hint="ask nearer to the data; the drift is extrapolated where no point was ever seen",
+            hint="ask nearer to the data; the drift is extrapolated where no point was ever "
+            "observed",
         )
-    values, std = scaling.mean + scaling.sd * np.concatenate(estimates), scaling.sd * np.concatenate(errors)
-    return Bands(times, tuple(snapshots.names), level, values[:, 0], std[:, 0], levels, values[:, 1:], std[:, 1:])
+    values = scaling.mean + scaling.sd * statistics.estimates
+    return Statistics(values, scaling.sd * statistics.errors)
+
+
+class StartCloud(NamedTuple):
+    """A standardised start snapshot, and the one whose particle weights are behind the draws."""
+
+    snapshot: Snapshot
+    individuals: int
+
+
+class Course(NamedTuple):
+    """What the simulations of all draws share: the noise, the step, the quantiles read."""
+
+    diffusion: AbstractDiffusion
+    dt: float
+    levels: np.ndarray
+
+
+class Statistics(NamedTuple):
+    """Estimates and standard errors `(n_times, 1 + n_levels, n_dims)`, the mean first."""
+
+    estimates: np.ndarray
+    errors: np.ndarray
 
 
 def _from_one_start(
     draws: DriftDraws,
-    diffusion: AbstractDiffusion,
-    start: Snapshot,
-    snapshot: int,
+    cloud: StartCloud,
     times: Sequence[float],
-    dt: float,
-    levels: np.ndarray,
+    course: Course,
     key: PRNGKeyArray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Estimates and standard errors `(n_times, 1 + n_levels, n_dims)`, the mean first, from one start snapshot.
+) -> Statistics:
+    """What is forecast from one start.
 
-    Draws and the first chain of the fit share their noise, so that their difference is that of drift and start; the
-    estimate itself is over all chains of the fit.
+    Draws and the first chain of the fit share their noise, so that their difference is that of
+    drift and start; the estimate itself is over all chains of the fit.
     """
+    start = cloud.snapshot
     few = draws.first(N_SIMULATED)
-    weights = np.tile(start.weights, (few.n_draws, 1))
-    if draws.seed is not None:
-        weights *= particle_weights(draws.seed, snapshot, len(start.weights), draws.n_draws)[: few.n_draws]
-        weights /= weights.sum(axis=1, keepdims=True)
-    points, course = jnp.asarray(start.points, dtype=float), (diffusion, start.time, times, dt, key)
-    clouds = _clouds((few.drifts, few.axes, few.noise), np.zeros(few.n_draws, dtype=int), points, *course)
+    weights = _drawn_weights(draws, cloud, few.n_draws)
+    one_stream = np.zeros(few.n_draws, dtype=int)
+    drifts = Drifts(few.drifts, few.axes, few.noise)
+    clouds = _clouds(drifts, one_stream, start, times, course, key)
     unmoved = np.zeros((_N_CHAINS, draws.noise.shape[1]))
-    chains = _clouds((draws.fitted, None, unmoved), np.arange(_N_CHAINS), points, *course)
-    chained = np.tile(start.weights, _N_CHAINS) / _N_CHAINS
-    estimates, errors = [], []
-    for several, fits in zip(clouds, chains, strict=True):
-        found = np.stack([_statistics(cloud, w, levels) for cloud, w in zip(several, weights, strict=True)])
-        estimates.append(_statistics(np.concatenate(fits), chained, levels))
-        errors.append(np.sqrt(np.mean((found - _statistics(fits[0], start.weights, levels)) ** 2, axis=0)))
-    return np.stack(estimates), np.stack(errors)
+    fitted = Drifts(draws.fitted, None, unmoved)
+    chains = _clouds(fitted, np.arange(_N_CHAINS), start, times, course, key)
+    chain_weights = np.tile(start.weights, _N_CHAINS) / _N_CHAINS
+    levels = course.levels
+    estimates = []
+    errors = []
+    for drawn, fits in zip(clouds, chains, strict=True):
+        pairs = zip(drawn, weights, strict=True)
+        statistics = np.stack([_statistics(x, w, levels) for x, w in pairs])
+        estimates.append(_statistics(np.concatenate(fits), chain_weights, levels))
+        apart = statistics - _statistics(fits[0], start.weights, levels)
+        errors.append(np.sqrt(np.mean(apart**2, axis=0)))
+    return Statistics(np.stack(estimates), np.stack(errors))
 
 
-def _statistics(x: np.ndarray, weights: np.ndarray, levels: np.ndarray) -> Float[np.ndarray, "n_statistics n_dims"]:
+def _drawn_weights(
+    draws: DriftDraws, cloud: StartCloud, n_draws: int
+) -> Float[np.ndarray, "n_draws n"]:
+    """The weights of the start points behind each of the first draws."""
+    start = cloud.snapshot
+    weights = np.tile(start.weights, (n_draws, 1))
+    if draws.streams is None:
+        return weights
+    count = len(start.weights)
+    weights *= particle_weights(draws.streams, cloud.individuals, count, draws.n_draws)[:n_draws]
+    weights /= weights.sum(axis=1, keepdims=True)
+    return weights
+
+
+def _statistics(
+    x: np.ndarray, weights: np.ndarray, levels: np.ndarray
+) -> Float[np.ndarray, "n_statistics n_dims"]:
     """The mean and the quantiles of every coordinate."""
     order = np.argsort(x, axis=0)
     below = np.cumsum(weights[order], axis=0) - 0.5 * weights[order]
-    columns = [np.interp(levels, below[:, d], x[order[:, d], d]) for d in range(x.shape[1])]
-    return np.concatenate([(weights @ x)[None], np.stack(columns, axis=1)])
+    increasing = np.take_along_axis(x, order, axis=0)
+    pairs = zip(below.T, increasing.T, strict=True)
+    quantiles = [np.interp(levels, under, column) for under, column in pairs]
+    return np.concatenate([(weights @ x)[None], np.stack(quantiles, axis=1)])
+
+
+class Drifts(NamedTuple):
+    """Drifts of all draws as one, the axes of their arrays, and what moves the noise.
+
+    `noise` is `(n_draws, n_noise)`.
+    """
+
+    drifts: AbstractDrift
+    axes: Any
+    noise: Any
 
 
 def _clouds(
-    drifts: tuple[AbstractDrift, Any, Float[np.ndarray, "n_draws n_noise"]],
+    drifts: Drifts,
     streams: Int[np.ndarray, " n_draws"],
-    points: Float[Array, "n n_dims"],
-    diffusion: AbstractDiffusion,
-    now: float,
+    start: Snapshot,
     times: Sequence[float],
-    dt: float,
+    course: Course,
     key: PRNGKeyArray,
 ) -> list[Float[np.ndarray, "n_draws n n_dims"]]:
-    """The clouds of every drift and move of the noise at increasing times, driven by the noise of its stream."""
-    legs = [Mesh.refine([a, b], dt).steps if b > a else np.zeros(0) for a, b in pairwise([now, *times])]
-    longest, n_streams = max(1, *(len(leg) for leg in legs)), int(streams.max()) + 1
-    x, found = jnp.broadcast_to(points, (len(streams), *points.shape)), []
-    for i, (begin, leg) in enumerate(zip([now, *times], legs, strict=False)):
+    """The clouds of every drift and move of the noise at increasing times, driven by its stream."""
+    begins = [start.time, *times]
+    legs = [_steps_between(a, b, course.dt) for a, b in pairwise(begins)]
+    longest = max(1, *(len(leg) for leg in legs))
+    points = jnp.asarray(start.points, dtype=float)
+    x = jnp.broadcast_to(points, (len(streams), *points.shape))
+    driven = Drifts(drifts.drifts, drifts.axes, jnp.asarray(drifts.noise, dtype=float))
+    clouds = []
+    for i, (begin, steps) in enumerate(zip(begins, legs, strict=False)):
         # Filled up, so that one compilation serves all times.
-        steps = jnp.asarray(np.append(leg, np.zeros(longest - len(leg))), dtype=float)
-        k = jax.random.fold_in(key, i)
-        x = _push(
-            *drifts[:2],
-            jnp.asarray(drifts[2], dtype=float),
-            diffusion,
-            x,
-            jnp.asarray(begin, dtype=float),
-            steps,
-            jnp.asarray(len(leg)),
-            jnp.asarray(streams),
-            n_streams,
-            k,
+        padded = np.append(steps, np.zeros(longest - len(steps)))
+        leg = Leg(
+            begin=jnp.asarray(begin, dtype=float),
+            steps=jnp.asarray(padded, dtype=float),
+            n_taken=jnp.asarray(len(steps)),
+            streams=jnp.asarray(streams),
+            n_streams=int(streams.max()) + 1,
+            key=jax.random.fold_in(key, i),
         )
-        found.append(np.asarray(x, dtype=np.float64))
-    return found
+        x = _push(driven, course.diffusion, x, leg)
+        clouds.append(np.asarray(x, dtype=np.float64))
+    return clouds
+
+
+def _steps_between(begin: float, end: float, dt: float) -> Float[np.ndarray, " n_steps"]:
+    return Mesh.refine([begin, end], dt).steps if end > begin else np.zeros(0)
+
+
+class Leg(NamedTuple):
+    """The way to one time: from `begin` over the first `n_taken` of these steps.
+
+    Every draw has the noise of one of `n_streams` streams.
+    """
+
+    begin: Float[Array, ""]
+    steps: Float[Array, " n_steps"]
+    n_taken: Int[Array, ""]
+    streams: Int[Array, " n_draws"]
+    n_streams: int
+    key: PRNGKeyArray
 
 
 @eqx.filter_jit
 def _push(
-    drifts: AbstractDrift,
-    axes: Any,
-    moved: Float[Array, "n_draws n_noise"],
+    drifts: Drifts,
     diffusion: AbstractDiffusion,
     start: Float[Array, "n_draws n n_dims"],
-    begin: Float[Array, ""],
-    steps: Float[Array, " n_steps"],
-    n_taken: Int[Array, ""],
-    streams: Int[Array, " n_draws"],
-    n_streams: int,
-    key: PRNGKeyArray,
+    leg: Leg,
 ) -> Float[Array, "n_draws n n_dims"]:
-    times = step_times(begin, steps)
+    times = step_times(leg.begin, leg.steps)
+    learned = drifts.noise.shape[1] > 0
 
-    def one(drift, v, x, t, h, z):
-        process = ItoProcess(drift.at(t), diffusion.moved(v) if moved.shape[1] else diffusion)
+    def move(drift, v, x, t, h, z):
+        process = ItoProcess(drift.at(t), diffusion.moved(v) if learned else diffusion)
         return jax.vmap(process.euler_step, in_axes=(0, None, 0))(x, h, z)
 
-    def step(k, x):
-        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.fold_in(key, k), jnp.arange(n_streams))
-        z = jax.vmap(lambda stream: jax.random.normal(stream, x.shape[1:], x.dtype))(keys)
-        now = (times[k], steps[k])
-        return eqx.filter_vmap(one, in_axes=(axes, 0, 0, None, None, 0))(drifts, moved, x, *now, z[streams])
+    over_draws = eqx.filter_vmap(move, in_axes=(drifts.axes, 0, 0, None, None, 0))
 
-    return jax.lax.fori_loop(0, n_taken, step, start)
+    def step(k, x):
+        fold = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
+        keys = fold(jax.random.fold_in(leg.key, k), jnp.arange(leg.n_streams))
+        z = jax.vmap(lambda key: jax.random.normal(key, x.shape[1:], x.dtype))(keys)
+        noise = z[leg.streams]
+        return over_draws(drifts.drifts, drifts.noise, x, times[k], leg.steps[k], noise)
+
+    return jax.lax.fori_loop(0, leg.n_taken, step, start)

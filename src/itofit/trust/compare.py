@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,16 +15,29 @@ from itofit.snapshots.clouds import Snapshots
 class Scored(Protocol):
     """A fitted model."""
 
-    def scorecard(self, held_out: Snapshots, **how: Any) -> Scorecard:
+    def scorecard(self, held_out: Snapshots, **options: Any) -> Scorecard:
         """Scores against held-out snapshots."""
         ...
 
 
 @dataclass(frozen=True)
 class Row:
-    """One model: its mean score and floor over the held-out times, and the sd of both from sampling.
+    """One model of a comparison.
 
-    `rank` is shared by models that cannot be told apart; `at_floor` says that a perfect model does no better.
+    Parameters
+    ----------
+    name : str
+        Of the model.
+    score : float
+        Its mean score over the held-out times.
+    floor : float
+        The mean of the sampling floors: what a perfect model would score.
+    sd : float
+        The standard deviation of the mean score from sampling.
+    rank : int
+        From 1 on; models that cannot be told apart have the same.
+    at_floor : bool
+        Whether a perfect model would do no better.
     """
 
     name: str
@@ -37,7 +50,24 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Models from the best to the worst; prints as a table."""
+    """Models from the best to the worst; prints as a table.
+
+    Parameters
+    ----------
+    metric : str
+        The distance they were scored by.
+    rows : tuple of Row
+        One a model, the best first.
+
+    Examples
+    --------
+    >>> from itofit.trust.compare import Comparison, Row
+    >>> rows = (Row("mine", 0.11, 0.1, 0.02, 1, True), Row("other", 0.3, 0.1, 0.02, 2, False))
+    >>> print(Comparison("W1", rows))
+    rank  model             W1    floor    +-sd
+       1  mine          0.1100   0.1000  0.0200  at the floor
+       2  other         0.3000   0.1000  0.0200
+    """
 
     metric: str
     rows: tuple[Row, ...]
@@ -50,40 +80,113 @@ class Comparison:
         width = max(5, *(len(row.name) for row in self.rows))
         lines = [f"{'rank':>4}  {'model':<{width}}{self.metric:>15}{'floor':>9}{'+-sd':>8}"]
         for row in self.rows:
+            begin = f"{row.rank:>4}  {row.name:<{width}}"
             note = "  at the floor" if row.at_floor else ""
-            lines.append(f"{row.rank:>4}  {row.name:<{width}}{row.score:>15.4f}{row.floor:>9.4f}{row.sd:>8.4f}{note}")
-        tied = any(a.rank == b.rank for a, b in zip(self.rows, self.rows[1:], strict=False))
-        return "\n".join([*lines, "models of one rank cannot be told apart by these snapshots"] if tied else lines)
+            lines.append(f"{begin}{row.score:>15.4f}{row.floor:>9.4f}{row.sd:>8.4f}{note}")
+        ranks = {row.rank for row in self.rows}
+        if len(ranks) < len(self.rows):
+            lines.append("models of one rank cannot be told apart by these snapshots")
+        return "\n".join(lines)
 
 
-def compare(models: Mapping[str, Scored], held_out: Snapshots, *, metric: str = "sliced_W1", **how: Any) -> Comparison:
-    """Rank fitted models by their mean score on held-out snapshots; `how` goes to `scorecard`.
+def compare(
+    models: Mapping[str, Scored], held_out: Snapshots, *, metric: str = "sliced_W1", **options: Any
+) -> Comparison:
+    """Rank fitted models by their mean score on held-out snapshots.
 
-    A model takes the next rank only if it is worse than the first of the last rank by more than 2 sds of the sampling
-    noise of both, and models at the floor share the first: what is inside the noise is not ranked.
+    A model takes the next rank only if it is worse than the first of the last rank by more than 2
+    sds of the sampling noise of both, and models at the floor share the first: what is inside the
+    noise is not ranked.
+
+    Parameters
+    ----------
+    models : dict of str to fitted model
+        By name; everything with a method `scorecard`.
+    held_out : Snapshots
+        Snapshots that no model was fitted to.
+    metric : {"W1", "sliced_W1", "coordinate_W1"}
+        The distance they are ranked by.
+    **options
+        Given on to the `scorecard` of every model, such as `truth` or `start`.
+
+    Returns
+    -------
+    Comparison
+        One row a model, the best first; prints as a table.
+
+    Raises
+    ------
+    InputError
+        Where there is no model, or no such metric.
+
+    Examples
+    --------
+    >>> from itofit import Scorecard, Snapshots, compare
+    >>> from itofit.metrics import Score
+    >>> class Fitted:
+    ...     def __init__(self, value):
+    ...         self.value = value
+    ...     def scorecard(self, held_out, metrics):
+    ...         excess = self.value - 0.1
+    ...         score = Score(1.0, "W1", self.value, 0.1, 0.02, excess, "system", 9, 9, None, None)
+    ...         return Scorecard((score,))
+    >>> held_out = Snapshots.from_arrays([[[0.0], [1.0]]], [1.0])
+    >>> table = compare({"far": Fitted(0.3), "near": Fitted(0.11)}, held_out, metric="W1")
+    >>> [(row.name, row.rank) for row in table.rows]
+    [('near', 1), ('far', 2)]
     """
     if not models:
-        raise InputError(expected="one model or more by name", found="none", hint="compare({'mine': model}, held_out)")
+        raise InputError(
+            expected="one model or more by name",
+            found="none",
+            hint="compare({'mine': model}, held_out)",
+        )
     if metric not in METRICS:
-        raise InputError(expected=f"metric to be one of {', '.join(METRICS)}", found=f"{metric!r}", hint="sliced_W1")
-    cards = {
-        name: _means(model.scorecard(held_out, metrics={metric: METRICS[metric]}, **how))
-        for name, model in models.items()
-    }
-    order = sorted(cards, key=lambda name: cards[name][0])
-    rows, leader, rank = [], cards[order[0]], 1
+        raise InputError(
+            expected=f"metric to be one of {', '.join(METRICS)}",
+            found=f"{metric!r}",
+            hint="sliced_W1",
+        )
+    chosen = {metric: METRICS[metric]}
+    means = {}
+    for name, model in models.items():
+        means[name] = _means(model.scorecard(held_out, metrics=chosen, **options))
+    return Comparison(metric, _ranked(means))
+
+
+class MeanScore(NamedTuple):
+    """Mean score and floor over times, the sd of the mean, and whether it is at the floor."""
+
+    score: float
+    floor: float
+    sd: float
+    at_floor: bool
+
+    def is_worse_than(self, other: "MeanScore") -> bool:
+        """Whether the difference is more than 2 sds of the sampling noise of both."""
+        return self.score - other.score > 2.0 * np.hypot(self.sd, other.sd)
+
+
+def _ranked(means: dict[str, MeanScore]) -> tuple[Row, ...]:
+    order = sorted(means, key=lambda name: means[name].score)
+    leader = means[order[0]]
+    rank = 1
+    rows = []
     for place, name in enumerate(order, start=1):
-        score, floor, sd, at_floor = cards[name]
-        if score - leader[0] > 2.0 * np.hypot(sd, leader[2]) and not at_floor:
-            leader, rank = cards[name], place
-        rows.append(Row(name, score, floor, sd, rank, at_floor))
-    return Comparison(metric, tuple(rows))
+        mean = means[name]
+        if mean.is_worse_than(leader) and not mean.at_floor:
+            leader = mean
+            rank = place
+        rows.append(Row(name, mean.score, mean.floor, mean.sd, rank, mean.at_floor))
+    return tuple(rows)
 
 
-def _means(card: Scorecard) -> tuple[float, float, float, bool]:
-    """Mean score and floor over times, the sd of the mean, and whether the score is within 2 of them of the floor."""
-    count = len(card.scores)
-    sd = float(np.sqrt(sum(s.floor_sd**2 for s in card.scores))) / count
-    excess = float(np.mean([s.excess for s in card.scores]))
-    score, floor = (float(np.mean([getattr(s, name) for s in card.scores])) for name in ("value", "floor"))
-    return score, floor, sd, excess <= 2.0 * sd
+def _means(card: Scorecard) -> MeanScore:
+    """Over all times; a score within 2 sds of the floor is at the floor."""
+    scores = card.scores
+    variance = sum(score.floor_sd**2 for score in scores)
+    sd = float(np.sqrt(variance)) / len(scores)
+    excess = float(np.mean([score.excess for score in scores]))
+    value = float(np.mean([score.value for score in scores]))
+    floor = float(np.mean([score.floor for score in scores]))
+    return MeanScore(value, floor, sd, excess <= 2.0 * sd)

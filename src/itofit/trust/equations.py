@@ -1,24 +1,29 @@
-"""The polynomial that moves the particles, in the user's units, with the few terms the snapshots ask for.
+"""The polynomial that moves the particles, in the user's units, with the few terms it needs.
 
-A drift g_o(x) = sum_b c_bo phi_b(x) of monomials in the user's units is one of monomials in standardised units,
-phi(mean + sd z) = T' phi(z), so that residuals and slopes come from the moments solver as they are:
+A drift g_o(x) = sum_b c_bo phi_b(x) of monomials in the user's units is one of monomials in
+standardised units, phi(mean + sd z) = T' phi(z), so that residuals and slopes come from the moments
+solver as they are:
 
     W = T c / sd,        dy/dc_bo = sum_a T_ab (dy/dW_ao) / sd_o
 
-Sparse in the user's units is not sparse in others, so the terms are chosen there. Round by round, from the polynomial
-nearest to the fitted drift: residuals y and slopes J of every term where the round begins, b = J c - y, the terms of
-`subset.best_subset`, and their generalised least squares c. A term stays if its squared z-score is above the price at
-which `FALSE_TERMS` of all terms that are not there would.
+Sparse in the user's units is not sparse in others, so the terms are chosen there. Round by round,
+from the polynomial nearest to the fitted drift: residuals y and slopes J of every term where the
+round begins, b = J c - y, the terms of `subset.best_subset`, and their generalised least squares c.
+A term stays if its squared z-score is above the price at which `FALSE_TERMS` of all terms that are
+not there would.
 
-Particles seen again and again. The covariance of the residuals is that of independent snapshots. If snapshot n holds
-the descendants of the very particles of n - 1, r_n is a mean of martingale differences f(X_n) - E[f(X_n) | X_{n-1}],
-whose covariance is read from two flights of each start point with different noise. Which of the two it is the
-residuals say themselves: V is taken where it makes them `_SURE` more likely. The weights stay, and the coefficients
-have the covariance C J'V J C, with C = (J'J)^-1; V = I for independent snapshots.
+Particles observed again and again. The covariance of the residuals is that of independent
+snapshots. If snapshot n holds the descendants of the very particles of n - 1, r_n is a mean of
+martingale differences f(X_n) - E[f(X_n) | X_{n-1}], whose covariance is read from two chains of
+each start point with different noise. Which of the two it is the residuals say themselves: V is
+taken where it makes them `_SURE` more likely. The weights stay, and the coefficients have the
+covariance C J'V J C, with C = (J'J)^-1; V = I for independent snapshots.
 
-Standard errors are lengthened by nu / (nu - R + p), since the weights are estimates (`trust.posterior`).
+Standard errors are lengthened by nu / (nu - R + p), since the weights are estimates
+(`trust.posterior`).
 """
 
+import functools
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import comb, log
@@ -29,42 +34,60 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.linalg import cho_factor, cho_solve
-from scipy.stats import chi2, gamma
+from scipy.stats import chi2
 
+from itofit.devices import processor
 from itofit.errors import InputError
+from itofit.moments.evidence import effective_points
+from itofit.moments.observed_path import CorrectedPath, ObservedPath
+from itofit.moments.options import MomentsOptions
+from itofit.moments.probing import HEUN_STEPS, Probing
+from itofit.moments.residuals import Residual, Simulated
+from itofit.moments.solution import MomentsSolution
+from itofit.moments.transitions import BatchPlan, TransitionBatch, transition_batches
+from itofit.moments.whitening import Spread, Whitening
+from itofit.problem import Stream
 from itofit.process.drift import AbstractDrift
 from itofit.process.features import MANY_DIMS, ClippedMonomials, Dictionary, Group
 from itofit.process.ito import ItoProcess
 from itofit.process.monomials import Monomials
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.scaling import Scaling
-from itofit.solve.dense import HEUN_STEPS
-from itofit.solve.flights import flights_between
-from itofit.solve.residuals import Residual, Simulated
-from itofit.solve.seen_path import Corrected, SeenPath
-from itofit.solve.task import Task
-from itofit.solve.whitening import Spread, Whitening
-from itofit.trust.goodness import hotelling_moments, law_of_squares
+from itofit.solution import Solution
+from itofit.trust.goodness import (
+    check_autonomous,
+    hotelling_moments,
+    law_of_squares,
+    tail_of,
+)
 from itofit.trust.printed import Equations
 from itofit.trust.subset import best_subset
 
 # Terms by chance alone, expected in a fit.
 FALSE_TERMS = 0.02
-HIGHEST_DEGREE, _MOST_COEFFICIENTS = 5, 3000
+HIGHEST_DEGREE = 5
+_MOST_COEFFICIENTS = 3000
 # Rounds, those of them that choose terms, and those with a covariance of their own.
-_MOST_ROUNDS, _MOST_CHOICES, _FRESH = 12, 6, 3
+_MOST_ROUNDS = 12
+_MOST_CHOICES = 6
+_FRESH = 3
 # A step below this many standard errors is the last.
 _SETTLED = 0.1
-# By how much a step may miss what the linear problem promised, of the squared residuals, and how often it is halved.
-_MAY_MISS, _MOST_HALVINGS = 0.25, 6
+# By which part of the squared residuals a step may miss what the linear problem promised, and how
+# often it is halved.
+_MAY_MISS = 0.25
+_MOST_HALVINGS = 6
 _SURE = log(100.0)
 
 
 def checked_degree(degree: int, n_dims: int) -> int:
     """The degree, or a refusal of a wrong one and of too many terms."""
-    if isinstance(degree, bool) or not isinstance(degree, int | np.integer) or not 1 <= degree <= HIGHEST_DEGREE:
+    is_whole = isinstance(degree, int | np.integer) and not isinstance(degree, bool)
+    if not is_whole or not 1 <= degree <= HIGHEST_DEGREE:
         raise InputError(
-            expected=f"degree to be a whole number from 1 to {HIGHEST_DEGREE}", found=f"{degree!r}", hint="degree=3"
+            expected=f"degree to be a whole number from 1 to {HIGHEST_DEGREE}",
+            found=f"{degree!r}",
+            hint="degree=3",
         )
     count = n_dims * comb(n_dims + int(degree), int(degree))
     if count > _MOST_COEFFICIENTS:
@@ -76,17 +99,35 @@ def checked_degree(degree: int, n_dims: int) -> int:
     return int(degree)
 
 
-def find_equations(
-    task: Task, drift: AbstractDrift, path: str, gaps: list[int], scaling: Scaling, degree: int
-) -> Equations:
-    """The equations behind the snapshots of `task`, from the fitted `drift` on.
+def equations(solution: Solution, degree: int = 3) -> Equations:
+    """The drift as a polynomial in the user's units: the terms the snapshots ask for.
 
-    `path` and `gaps` are those of the fit, all in standardised units.
+    Terms are chosen among all products of up to `degree` coordinates and fitted to the snapshots
+    anew, beginning at the fitted drift, be it of the moments or the adversarial solver.
     """
-    monomials = Monomials.up_to(task.snapshots.n_dims, checked_degree(degree, task.snapshots.n_dims))
-    polynomial = Polynomial(task, _residual(task, monomials, path, gaps), monomials, scaling)
-    solution = _solved(polynomial, polynomial.nearest(drift))
-    return _equations(polynomial, solution, path)
+    check_autonomous(solution, "equations")
+    n_dims = solution.problem.snapshots.n_dims
+    monomials = Monomials.up_to(n_dims, checked_degree(degree, n_dims))
+    with jax.default_device(processor()):
+        polynomial = _posed(solution, monomials)
+        chosen = _solved(polynomial, polynomial.nearest(solution.process.drift))
+        return _equations(polynomial, chosen)
+
+
+def _posed(solution: Solution, monomials: Monomials) -> "Polynomial":
+    """The residuals of a solution as functions of a polynomial; their features are others."""
+    path = "simulated"
+    gaps: list[int] = []
+    if isinstance(solution, MomentsSolution):
+        probing = solution.probing
+        if solution.path != "simulated":
+            path = solution.path
+            gaps = solution.terms.evidence.gaps
+    else:
+        problem = solution.problem.with_noise(solution.process.diffusion)
+        probing = Probing(problem, MomentsOptions())
+    residual = _residual(probing, monomials, path, gaps)
+    return Polynomial(probing, residual, monomials, solution.problem.scaling)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +146,7 @@ class Linear:
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
+class TermsChosen:
     """The terms `inside` of a linear problem, their coefficients `c` and C = (J'J)^-1 of those."""
 
     linear: Linear
@@ -122,9 +163,9 @@ class Solution:
 
 @dataclass(frozen=True, eq=False)
 class Polynomial:
-    """A drift c' phi(x) in the user's units, seen by the residuals of the solver."""
+    """A drift c' phi(x) in the user's units, under the residuals of the solver."""
 
-    task: Task
+    probing: Probing
     residual: Residual
     monomials: Monomials
     scaling: Scaling
@@ -134,81 +175,109 @@ class Polynomial:
         """T."""
         return self.monomials.change_of_units(self.scaling.mean, self.scaling.sd)
 
+    @property
+    def speed(self) -> Float[np.ndarray, " n_dims"]:
+        """The drift, in the user's units, of unknowns of size one."""
+        return self.probing.speed * self.scaling.sd
+
     def v(self, c: Float[np.ndarray, " n_coefficients"]) -> Float[np.ndarray, " n_coefficients"]:
         """The unknowns of the solver."""
-        return (self.units @ c.reshape(len(self.units), -1) / (self.task.speed * self.scaling.sd)).ravel()
+        W = self.units @ c.reshape(len(self.units), -1) / self.speed
+        return W.ravel()
 
-    def linear(self, c: Float[np.ndarray, " n_coefficients"], whitening: Whitening | None = None) -> Linear:
-        """The problem linearised at `c`, with the covariance that residuals have there if none is given."""
+    def linear(
+        self, c: Float[np.ndarray, " n_coefficients"], whitening: Whitening | None = None
+    ) -> Linear:
+        """The problem linearised at `c`, with the covariance of the residuals there by default."""
         v = self.v(c)
-        whitening = self.task.whitening(self.residual, v) if whitening is None else whitening
-        y, J = whitening(self.residual(v)), self.residual.jacobian(v, whitening, np.arange(len(v)))
+        if whitening is None:
+            whitening = self.probing.whitening(self.residual, v)
+        y = whitening(self.residual(v))
+        J = self.residual.jacobian(v, whitening, np.arange(len(v)))
         if not (np.all(np.isfinite(y)) and np.all(np.isfinite(J))):
+            degree = len(self.monomials.terms[-1])
             raise InputError(
-                expected=f"a polynomial of degree {len(self.monomials.terms[-1])} that can be simulated",
+                expected=f"a polynomial of degree {degree} that can be simulated",
                 found="one that runs to infinity between two snapshots",
                 hint="a lower degree",
             )
         by_term = J.reshape(len(y), len(self.units), -1)
-        slopes = np.einsum("rao,ab->rbo", by_term, self.units) / (self.task.speed * self.scaling.sd)
+        slopes = np.einsum("rao,ab->rbo", by_term, self.units) / self.speed
         return Linear(c, y, slopes.reshape(len(y), -1), whitening)
 
     def squares(self, c: Float[np.ndarray, " n_coefficients"], whitening: Whitening) -> float:
         """Squared residuals at `c`, infinite where the drift cannot be simulated."""
         with np.errstate(over="ignore", invalid="ignore"):
-            found = float(np.sum(whitening(self.residual(self.v(c))) ** 2))
-        return found if np.isfinite(found) else np.inf
+            y = whitening(self.residual(self.v(c)))
+            squares = float(np.sum(y**2))
+        return squares if np.isfinite(squares) else np.inf
 
     def nearest(self, drift: AbstractDrift) -> Float[np.ndarray, " n_coefficients"]:
         """The polynomial nearest to a drift over the snapshots and the chains between them."""
-        z = _visited(self.task, self.residual, drift)
-        values, phi = np.asarray(_map(drift, jnp.asarray(z, dtype=float)), dtype=np.float64), self.monomials.rows(z)
+        z = _visited(self.probing, self.residual, drift)
+        values = np.asarray(_drift_at(drift, jnp.asarray(z, dtype=float)), dtype=np.float64)
+        phi = self.monomials.rows(z)
         if not np.all(np.isfinite(values)):
-            raise InputError(expected="a fit that ended", found="a drift that is not finite", hint="fit again")
+            raise InputError(
+                expected="a fit that ended", found="a drift that is not finite", hint="fit again"
+            )
         length = np.linalg.norm(phi, axis=0)
         W = np.linalg.lstsq(phi / length, values, rcond=None)[0] / length[:, None]
         return (np.linalg.solve(self.units, W) * self.scaling.sd).ravel()
 
 
-def _residual(task: Task, monomials: Monomials, path: str, gaps: list[int]) -> Residual:
-    low, high = (jnp.asarray(end, dtype=float) for end in task.box)
+def _residual(probing: Probing, monomials: Monomials, path: str, gaps: list[int]) -> Residual:
+    low, high = (jnp.asarray(end, dtype=float) for end in probing.box)
     groups = tuple(Group(1, "monomial" if term else "constant", term) for term in monomials.terms)
     dictionary = Dictionary(ClippedMonomials(monomials.terms, low, high), groups)
-    if path == "simulated":
-        return task.residual(dictionary, task.options.n_draws, cosines=True)
-    seen = task.seen_path(dictionary, gaps)
-    return seen if path == "seen" else task.corrected(seen, HEUN_STEPS)
+    return probing.on_path(path, dictionary, gaps)
 
 
-def _visited(task: Task, residual: Residual, drift: AbstractDrift) -> Float[np.ndarray, "n n_dims"]:
+def _visited(
+    probing: Probing, residual: Residual, drift: AbstractDrift
+) -> Float[np.ndarray, "n n_dims"]:
     """Points of the snapshots, and of the chains on their way where these are simulated."""
-    points = list(task.snapshots.clouds)
+    clouds = list(probing.snapshots.clouds)
     if isinstance(residual, Simulated):
-        process = ItoProcess(drift, task.diffusion)
-        for flight in residual.flights:
-            for quarter in (1, 2, 3):
-                part = replace(flight, n_steps=max(1, quarter * flight.n_steps // 4))
-                x = np.asarray(part.end(process, flight.starts[0], flight.noise[0]), dtype=np.float64)
-                points.append(x[np.asarray(flight.chunk_weights[0]) > 0.0])
-    found, (low, high) = np.concatenate(points), task.box
-    return found[np.all((found >= low) & (found <= high), axis=1)]
+        process = ItoProcess(drift, probing.diffusion)
+        for transition in residual.transitions:
+            clouds += _on_the_way(transition, process)
+    points = np.concatenate(clouds)
+    low, high = probing.box
+    return points[np.all((points >= low) & (points <= high), axis=1)]
+
+
+def _on_the_way(transition: TransitionBatch, process: ItoProcess) -> list[np.ndarray]:
+    """The first chunk of a transition after each quarter of its steps but the last."""
+    chunk = transition.chains()[0]
+    counts = np.asarray(chunk.weights) > 0.0
+    clouds = []
+    for quarter in (1, 2, 3):
+        part = replace(transition, n_steps=max(1, quarter * transition.n_steps // 4))
+        x = np.asarray(part.end(process, chunk), dtype=np.float64)
+        clouds.append(x[counts])
+    return clouds
 
 
 @eqx.filter_jit
-def _map(drift: AbstractDrift, x: Float[Array, "n n_dims"]) -> Float[Array, "n n_dims"]:
+def _drift_at(drift: AbstractDrift, x: Float[Array, "n n_dims"]) -> Float[Array, "n n_dims"]:
+    """The drift at rows of states."""
     return jax.vmap(drift)(x)
 
 
-def _solved(polynomial: Polynomial, c: Float[np.ndarray, " n_coefficients"]) -> Solution:
+def _solved(polynomial: Polynomial, c: Float[np.ndarray, " n_coefficients"]) -> TermsChosen:
     """Rounds of choice and step until neither changes anything."""
-    inside, solution = np.zeros(0, dtype=int), None
+    inside = np.zeros(0, dtype=int)
+    solution = None
     for i in range(_MOST_ROUNDS):
-        # How many rows there are may go up and down with c for ever: the covariance is held, and at last the terms.
+        # How many rows there are may go up and down with c for ever: the covariance is held, and at
+        # last the terms.
         held = None if solution is None or i < _FRESH else solution.linear.whitening
-        linear, before = polynomial.linear(c, held), inside
+        linear = polynomial.linear(c, held)
+        before = inside
         if i < _MOST_CHOICES:
-            price = float(chi2.isf(FALSE_TERMS / len(c), 1)) * _lengthening(polynomial, len(linear.y), 0) ** 2
-            inside = best_subset(linear.jacobian, linear.b, price, [] if i == 0 else [before])
+            hints = [] if i == 0 else [before]
+            inside = best_subset(linear.jacobian, linear.b, _price(polynomial, linear), hints)
         solution = _least_squares(linear, inside)
         step = (solution.c - c)[inside] / np.sqrt(np.diag(solution.C))
         if i > 0 and np.array_equal(before, inside) and np.all(np.abs(step) < _SETTLED):
@@ -218,122 +287,167 @@ def _solved(polynomial: Polynomial, c: Float[np.ndarray, " n_coefficients"]) -> 
     return replace(solution, converged=False)
 
 
-def _least_squares(linear: Linear, inside: Int[np.ndarray, " n_inside"]) -> Solution:
+def _price(polynomial: Polynomial, linear: Linear) -> float:
+    """The squared z-score that a term must have."""
+    by_chance = float(chi2.isf(FALSE_TERMS / len(linear.c), 1))
+    return by_chance * _lengthening(polynomial, len(linear.y), 0) ** 2
+
+
+def _least_squares(linear: Linear, inside: Int[np.ndarray, " n_inside"]) -> TermsChosen:
     J = linear.jacobian[:, inside]
     length = np.linalg.norm(J, axis=0)
-    C = np.linalg.inv((J / length).T @ (J / length)) / np.outer(length, length)
+    unit = J / length
+    C = np.linalg.inv(unit.T @ unit) / np.outer(length, length)
     c = np.zeros(len(linear.c))
     c[inside] = C @ (J.T @ linear.b)
-    return Solution(linear, inside, c, C, converged=True)
+    return TermsChosen(linear, inside, c, C, converged=True)
 
 
-def _towards(polynomial: Polynomial, linear: Linear, solution: Solution) -> Float[np.ndarray, " n_coefficients"]:
-    """The solution of the linear problem, or a point on the way to it where that is too far for a linear problem."""
-    way, size = solution.c - linear.c, max(float(linear.y @ linear.y), float(len(linear.y)))
+def _towards(
+    polynomial: Polynomial, linear: Linear, solution: TermsChosen
+) -> Float[np.ndarray, " n_coefficients"]:
+    """The solution of the linear problem, or a point on the way where that is too far for it."""
+    way = solution.c - linear.c
+    size = max(float(linear.y @ linear.y), float(len(linear.y)))
     for halvings in range(_MOST_HALVINGS):
-        share = 0.5**halvings
-        promised = linear.y + share * (solution.y - linear.y)
-        found = polynomial.squares(linear.c + share * way, linear.whitening)
-        if found < float(promised @ promised) + _MAY_MISS * size:
-            return linear.c + share * way
+        fraction = 0.5**halvings
+        candidate = linear.c + fraction * way
+        promised = linear.y + fraction * (solution.y - linear.y)
+        squares = polynomial.squares(candidate, linear.whitening)
+        if squares < float(promised @ promised) + _MAY_MISS * size:
+            return candidate
     return linear.c + 0.5**_MOST_HALVINGS * way
 
 
 def _lengthening(polynomial: Polynomial, n_rows: int, n_inside: int) -> float:
     """Nu / (nu - R + p)."""
-    nu = sum(1.0 / float(np.sum(w**2)) for w in polynomial.task.snapshots.weights)
+    nu = sum(1.0 / float(np.sum(w**2)) for w in polynomial.probing.snapshots.weights)
     return nu / max(nu - n_rows + n_inside, 0.5 * nu)
 
 
-def _equations(polynomial: Polynomial, solution: Solution, path: str) -> Equations:
-    linear, inside, n_dims = solution.linear, solution.inside, len(polynomial.scaling.mean)
-    V = _shared(polynomial, solution, path)
-    J, y = linear.jacobian[:, inside], solution.y
+def _equations(polynomial: Polynomial, solution: TermsChosen) -> Equations:
+    linear = solution.linear
+    inside = solution.inside
+    n_dims = len(polynomial.scaling.mean)
+    V = _shared(polynomial, solution)
+    J = linear.jacobian[:, inside]
+    y = solution.y
     half = J @ solution.C
     longer = _lengthening(polynomial, len(y), len(inside))
     covariance = longer**2 * (solution.C if V is None else half.T @ V @ half)
     errors = np.zeros(len(solution.c))
     errors[inside] = np.sqrt(np.diag(covariance))
     rows = np.unique(inside // n_dims)
+    terms = polynomial.monomials.terms
     mean, variance = _moments_of_squares(polynomial, solution, V)
     return Equations(
-        names=tuple(polynomial.task.snapshots.names),
-        degree=len(polynomial.monomials.terms[-1]),
-        terms=tuple(polynomial.monomials.terms[row] for row in rows),
+        names=tuple(polynomial.probing.snapshots.names),
+        degree=len(terms[-1]),
+        terms=tuple(terms[row] for row in rows),
         coefficients=solution.c.reshape(-1, n_dims)[rows],
         standard_errors=errors.reshape(-1, n_dims)[rows],
         covariance=covariance,
         chi2=float(y @ y),
         expected=mean,
-        p_value=float(gamma.sf(float(y @ y), mean**2 / variance, scale=variance / mean)),
+        p_value=tail_of(float(y @ y), mean, variance),
         same_particles=V is not None,
         converged=solution.converged,
     )
 
 
 def _moments_of_squares(
-    polynomial: Polynomial, solution: Solution, V: Float[np.ndarray, "n_rows n_rows"] | None
+    polynomial: Polynomial, solution: TermsChosen, V: Float[np.ndarray, "n_rows n_rows"] | None
 ) -> tuple[float, float]:
-    """Mean and variance of |y|^2 for a true equation (`trust.goodness`); for V in proportion to tr(PV) and tr(PVPV)."""
-    linear = solution.linear
-    J = linear.jacobian[:, solution.inside]
+    """Mean and variance of |y|^2 for a true equation (`trust.goodness`).
+
+    For V in proportion to tr(PV) and tr(PVPV).
+    """
+    J = solution.linear.jacobian[:, solution.inside]
     hat = J @ solution.C @ J.T
-    counts = np.asarray([len(basis) for basis in linear.whitening.bases])
+    counts = np.asarray([len(basis) for basis in solution.linear.whitening.bases])
     taken = np.add.reduceat(np.diag(hat), np.concatenate([[0], np.cumsum(counts)[:-1]]))
     free = np.maximum(counts - taken, 1.0)
-    if polynomial.task.snapshots.n_dims > MANY_DIMS:  # every probe is kept there, and correlations are shrunk
-        effective = [1.0 / float(np.sum(w**2)) for w in polynomial.task.snapshots.weights]
-        points = np.asarray([effective[a] + effective[b] for a, b in polynomial.residual.ends])
-        moments = hotelling_moments(free, points)
-    else:
-        law = law_of_squares(polynomial.residual.spreads(polynomial.v(linear.c)), linear.whitening.bases)
-        moments = free * law.mean, free * law.variance
-    mean, variance = (float(np.sum(x)) for x in moments)
+    means, variances = _law_of_rows(polynomial, solution.linear, free)
+    mean = float(np.sum(means))
+    variance = float(np.sum(variances))
     if V is None:
         return mean, variance
     PV = V - hat @ V
-    rows = float(free.sum())
-    return mean * float(np.trace(PV)) / rows, variance * float(np.sum(PV * PV.T)) / rows
+    n_free = float(free.sum())
+    return mean * float(np.trace(PV)) / n_free, variance * float(np.sum(PV * PV.T)) / n_free
 
 
-def _shared(polynomial: Polynomial, solution: Solution, path: str) -> Float[np.ndarray, "n_rows n_rows"] | None:
-    """V, if the residuals are clearly those of particles that are seen again in every snapshot."""
-    weights = polynomial.task.snapshots.weights
-    if polynomial.task.paired:  # their covariance is that of the same particles already
+def _law_of_rows(
+    polynomial: Polynomial, linear: Linear, free: Float[np.ndarray, " n_transitions"]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of the squares of every transition, with so many degrees of freedom."""
+    # In many dimensions every probe is a row and correlations are shrunk, which is another law.
+    if polynomial.probing.snapshots.n_dims > MANY_DIMS:
+        return hotelling_moments(free, effective_points(polynomial.residual))
+    spreads = polynomial.residual.spreads(polynomial.v(linear.c))
+    law = law_of_squares(spreads, linear.whitening.bases)
+    return free * law.mean, free * law.variance
+
+
+def _shared(
+    polynomial: Polynomial, solution: TermsChosen
+) -> Float[np.ndarray, "n_rows n_rows"] | None:
+    """V, if the residuals are clearly those of particles observed again in every snapshot."""
+    weights = polynomial.probing.snapshots.weights
+    if polynomial.probing.paired:  # their covariance is that of the same particles already
         return None
     if any(len(w) != len(weights[0]) or np.ptp(w) > 1e-9 * w[0] for w in weights):
         return None
     linear = solution.linear
-    spreads = _noise_alone(polynomial, polynomial.v(linear.c), path)
-    V = np.sum([a @ a.T for a in linear.whitening.influence(spreads).values()], axis=0)
-    free = np.linalg.qr(linear.jacobian[:, solution.inside], mode="complete")[0][:, len(solution.inside) :]
-    u, inside = free.T @ solution.y, free.T @ V @ free
+    spreads = _noise_alone(polynomial, polynomial.v(linear.c))
+    influence = linear.whitening.influence(spreads)
+    V = np.sum([a @ a.T for a in influence.values()], axis=0)
+    axes, _ = np.linalg.qr(linear.jacobian[:, solution.inside], mode="complete")
+    free = axes[:, len(solution.inside) :]
+    u = free.T @ solution.y
     try:
-        factor = cho_factor(inside, lower=True)
+        factor = cho_factor(free.T @ V @ free, lower=True)
     except np.linalg.LinAlgError:  # without noise no two snapshots differ by chance
         return None
-    gain = 0.5 * float(u @ u - u @ cho_solve(factor, u)) - float(np.sum(np.log(np.diag(factor[0]))))
+    half_log_det = float(np.sum(np.log(np.diag(factor[0]))))
+    gain = 0.5 * float(u @ u - u @ cho_solve(factor, u)) - half_log_det
     return V if gain > _SURE else None
 
 
-def _noise_alone(polynomial: Polynomial, v: Float[np.ndarray, " n_coefficients"], path: str) -> list[Spread]:
-    """What the noise along the way contributes, for each start point by two flights that differ in nothing else."""
-    task, residual = polynomial.task, polynomial.residual
-    if isinstance(residual, SeenPath):
-        residual = task.corrected(residual, HEUN_STEPS)
-    simulated, heun = (residual.simulated, True) if isinstance(residual, Corrected) else (residual, False)
-    assert isinstance(simulated, Simulated)
-    mesh = Mesh.cut(task.snapshots.times, HEUN_STEPS) if heun else task.mesh
-    anchor = "previous" if heun else task.options.anchor
-    flown = []
-    for seed in (task.seed + 1, task.seed + 2):
-        flights = flights_between(task.snapshots, mesh, anchor, 1, seed, heun=heun)
-        chosen = tuple(flight for flight in flights if (flight.start, flight.target) in residual.ends)
-        flown.append(replace(simulated, flights=chosen).spreads(v))
+def _noise_alone(polynomial: Polynomial, v: Float[np.ndarray, " n_coefficients"]) -> list[Spread]:
+    """What the noise along the way contributes, by two chains a start point of different noise."""
+    probing = polynomial.probing
+    residual = polynomial.residual
+    on_clouds = isinstance(residual, ObservedPath)
+    if isinstance(residual, ObservedPath):
+        residual = probing.corrected(residual, HEUN_STEPS)
+    first = _with_other_noise(probing, residual, 1).spreads(v)
+    second = _with_other_noise(probing, residual, 2).spreads(v)
     # The chains of the residual have noise of their own.
-    draws = 0.0 if path == "seen" else 1.0 / simulated.flights[0].n_draws
+    simulated = residual.simulated if isinstance(residual, CorrectedPath) else residual
+    assert isinstance(simulated, Simulated)
+    draws = 0.0 if on_clouds else 1.0 / simulated.transitions[0].n_draws
     size = np.sqrt(0.5 * (1.0 + draws))
-    return [
-        one._replace(flown=size * (one.flown - two.flown), seen=np.zeros_like(one.seen))
-        for one, two in zip(*flown, strict=True)
-    ]
+    return [_difference(a, b, size) for a, b in zip(first, second, strict=True)]
+
+
+def _difference(first: Spread, second: Spread, size: float) -> Spread:
+    """What two propagations of the same start points differ by."""
+    assert first.propagated is not None
+    assert second.propagated is not None
+    apart = size * (first.propagated - second.propagated)
+    return first._replace(propagated=apart, observed=np.zeros_like(first.observed))
+
+
+def _with_other_noise(probing: Probing, residual: Residual, k: int) -> Simulated:
+    """The k-th of other chains, one a start point, under the same probes."""
+    heun = isinstance(residual, CorrectedPath)
+    simulated = residual.simulated if isinstance(residual, CorrectedPath) else residual
+    assert isinstance(simulated, Simulated)
+    rng_at = functools.partial(probing.problem.streams.rng, Stream.transitions_again, k)
+    plan = BatchPlan(1, rng_at, heun=heun)
+    mesh = Mesh.cut(probing.snapshots.times, HEUN_STEPS) if heun else probing.problem.mesh
+    anchor = "previous" if heun else probing.options.anchor
+    transitions = transition_batches(probing.snapshots, mesh, anchor, plan)
+    chosen = tuple(batch for batch in transitions if batch.ends in residual.ends)
+    return replace(simulated, transitions=chosen)

@@ -1,40 +1,51 @@
-"""What these snapshots cannot determine: directions of drift space along which the prior is all that is known.
+"""What these snapshots cannot determine: drifts along which the prior is all that is known.
 
-With the prior precisions Lambda and the information H of a fixed, broad reference problem (`solve.reference`), the data
-leave the covariance C = (H + Lambda)^-1. Drifts are measured by their mean square over the snapshots, M:
+With the prior precisions Lambda and the information H of a fixed, broad reference problem
+(`moments.reference`), the data leave the covariance C = (H + Lambda)^-1. Drifts are measured by
+their mean square over the snapshots, M:
 
-    determined share        1 - tr(M C) / tr(M Lambda^-1)
-    undetermined fields     principal components of C in the metric M, the largest remaining variance first
-    a named field w         the amount of it in a drift is w'M v / w'M w; 1 - (prior variance left) is determined
+    determined fraction     1 - tr(M C) / tr(M Lambda^-1)
+    undetermined fields     principal components of C in the metric M, the largest remaining
+                            variance first
+    a named field w         the amount of it in a drift is w'M v / w'M w;
+                            1 - (prior variance left) is determined
 
 All of it is local, about the fitted drift, and concerns polynomials of low degree.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
-from itofit.snapshots.clouds import Snapshots
+from itofit.devices import processor
+from itofit.forecast import forecaster_of, start_before
+from itofit.moments.probing import Probing
+from itofit.moments.reference import Reference, reference
+from itofit.moments.solution import MomentsSolution
+from itofit.process.noise import is_learned
+from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.snapshots.scaling import Scaling
-from itofit.solve.reference import Reference
+from itofit.solution import Solution
+from itofit.trust.goodness import check_autonomous, ended
 
-# Below this share of its prior variance a field is not determined, below the second only in part.
-UNDETERMINED, PARTLY = 0.5, 0.75
+# Below this fraction of its prior variance a field is not determined, below the second in part.
+UNDETERMINED = 0.5
+PARTLY = 0.75
 _N_FIELDS = 3
 _MOST_NAMED = 6
-# The share of what a change of sigma moves by itself that may be left where the drift pays it back.
-_HARDLY_SEEN = 0.05
+# What may be left of the effect of a change of sigma where the drift pays it back, as a fraction.
+_HARDLY_VISIBLE = 0.05
 _DEGREES = ("constant", "linear", "quadratic", "cubic")
 
 
 class NamedField(NamedTuple):
-    """A simple motion and the share of its prior variance that the data remove."""
+    """A simple motion and the fraction of its prior variance that the data remove."""
 
     name: str
     determined: float
@@ -44,12 +55,46 @@ class NamedField(NamedTuple):
 class Identifiability:
     """What snapshots determine of the drift; prints as sentences.
 
-    - `determined`: the share of the prior's drift variance that the data remove; `by_degree`: for each degree.
-    - `named`: translations, contractions, couplings and rotations. `sigma`: the share of the variance of log sigma,
-      were it unknown; `sigma_known`: whether it was taken as known for all the rest.
-    - `remaining`: standard deviations of the undetermined fields, in sds of the pooled data a unit of time, the largest
-      first; `field` draws them.
-    - `notes`: sentences about equilibrium and about further snapshots.
+    Parameters
+    ----------
+    determined : float
+        The fraction of the prior's drift variance that the data remove.
+    by_degree : dict of str to float
+        The same for each degree.
+    named : tuple of NamedField
+        The same for translations, contractions, couplings and rotations.
+    sigma : float or None
+        The same of log sigma, were it unknown; None where there is no noise.
+    sigma_known : bool
+        Whether sigma was taken as known for all the rest.
+    remaining : array of shape (n_fields,)
+        Standard deviations of the undetermined fields, in sds of the pooled data a unit of time,
+        the largest first; `field` draws them.
+    notes : tuple of str
+        Sentences about equilibrium and about further snapshots.
+    features : AbstractFeatures
+        The functions that the undetermined fields are made of.
+    coefficients : array of shape (n_fields, n_features, n_dims)
+        Of these functions.
+    scaling : Scaling
+        The units that the fields are in.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from itofit.snapshots import Scaling
+    >>> from itofit.trust.identifiability import Identifiability, NamedField
+    >>> answer = Identifiability(
+    ...     determined=0.8, by_degree={"constant": 0.9, "linear": 0.7},
+    ...     named=(NamedField("a push along x", 0.9), NamedField("a contraction of x", 0.4)),
+    ...     sigma=0.7, sigma_known=True, remaining=np.array([0.3]), notes=(),
+    ...     features=lambda z: z, coefficients=np.ones((1, 1, 1)), scaling=Scaling.identity(1),
+    ... )
+    >>> print(answer)
+    80 % of the prior's drift variance is determined (constant 90 %, linear 70 %)
+    a contraction of x is not determined
+    >>> answer.field([[2.0]]).tolist()
+    [[2.0]]
     """
 
     determined: float
@@ -64,8 +109,22 @@ class Identifiability:
     scaling: Scaling
 
     def field(self, x: Any, which: int = 0) -> Float[np.ndarray, "n n_dims"]:
-        """An undetermined field at rows of states, in the user's units; drifts along it fit about as well."""
-        z = jnp.asarray(self.scaling.standardise(np.atleast_2d(np.asarray(x, dtype=np.float64))), dtype=float)
+        """An undetermined field at rows of states: drifts along it fit about as well.
+
+        Parameters
+        ----------
+        x : array of shape (n, n_dims)
+            Rows of states, in the user's units.
+        which : int
+            0 for the largest, 1 for the next.
+
+        Returns
+        -------
+        array of shape (n, n_dims)
+            In the user's units of state per unit of time.
+        """
+        states = np.atleast_2d(np.asarray(x, dtype=np.float64))
+        z = jnp.asarray(self.scaling.standardise(states), dtype=float)
         phi = np.asarray(jax.vmap(self.features)(z), dtype=np.float64)
         return self.scaling.sd * (phi @ self.coefficients[which])
 
@@ -86,37 +145,78 @@ class Identifiability:
         }
 
     def __str__(self) -> str:
-        whole = f"{100 * self.determined:.0f} % of the prior's drift variance is determined"
-        degrees = ", ".join(f"{name} {100 * share:.0f} %" for name, share in self.by_degree.items())
-        lines = [f"{whole} ({degrees})"]
-        lines += [f"{name} is not determined" for name in self.undetermined()[:_MOST_NAMED]]
-        more = len(self.undetermined()) - _MOST_NAMED
-        lines += [f"nor are {more} more simple motions: see `named`"] if more > 0 else []
-        partly = [field for field in self.named if UNDETERMINED <= field.determined < PARTLY]
-        lines += [f"{field.name} is determined in part ({100 * field.determined:.0f} %)" for field in partly]
+        whole = f"{_percent(self.determined)} of the prior's drift variance is determined"
+        degrees = [f"{name} {_percent(part)}" for name, part in self.by_degree.items()]
+        lines = [f"{whole} ({', '.join(degrees)})"]
+        names = self.undetermined()
+        lines += [f"{name} is not determined" for name in names[:_MOST_NAMED]]
+        if len(names) > _MOST_NAMED:
+            n_more = len(names) - _MOST_NAMED
+            lines.append(f"nor are {n_more} more simple motions: see `named`")
+        for field in self.named:
+            if UNDETERMINED <= field.determined < PARTLY:
+                lines.append(f"{field.name} is determined in part ({_percent(field.determined)})")
         return "\n".join([*lines, *self.notes])
 
 
-def identifiability(
-    problem: Reference, snapshots: Snapshots, scaling: Scaling, names: Sequence[str], *, sigma_known: bool
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.0f} %"
+
+
+@dataclass(frozen=True, eq=False)
+class DriftVariance:
+    """What the data leave of the prior of a drift's coefficients.
+
+    - `metric`: M. `covariance`: C. `prior`: the diagonal of Lambda^-1.
+    """
+
+    metric: Float[np.ndarray, "n n"]
+    covariance: Float[np.ndarray, "n n"]
+    prior: Float[np.ndarray, " n"]
+
+    @classmethod
+    def of(cls, problem: Reference, *, sigma_known: bool) -> "DriftVariance":
+        """Of the reference problem, all its coefficients."""
+        count = problem.n_coefficients
+        return cls(
+            metric=np.kron(problem.metric, np.eye(problem.n_dims)),
+            covariance=problem.covariance(sigma_known)[:count, :count],
+            prior=1.0 / problem.precision[:count],
+        )
+
+    def determined_fraction(self, members: Bool[np.ndarray, " n"]) -> float:
+        """The fraction of the prior's drift variance in these coefficients that the data remove."""
+        inner = self.metric[np.ix_(members, members)]
+        left = float(np.sum(inner * self.covariance[np.ix_(members, members)]))
+        return 1.0 - left / float(np.sum(np.diag(inner) * self.prior[members]))
+
+
+def identified(
+    problem: Reference,
+    snapshots: Snapshots,
+    scaling: Scaling,
+    names: Sequence[str],
+    *,
+    sigma_known: bool,
 ) -> Identifiability:
     """What standardised snapshots determine, by their reference problem."""
-    count, n_dims = problem.n_coefficients, problem.n_dims
-    covariance = problem.covariance(sigma_known)[:count, :count]
-    prior = 1.0 / problem.precision[:count]
-    metric = np.kron(problem.metric, np.eye(n_dims))
-    degree = np.repeat([len(group.coordinates) for group in problem.dictionary.groups], n_dims)
-    shares = {_DEGREES[d]: _share(metric, covariance, prior, degree == d) for d in range(1 + int(degree.max()))}
-    centre, root = _centre_and_root(snapshots)
-    fields = _named_fields(problem, centre, root, names, scaling)
-    named = tuple(NamedField(name, determined_share(w, metric, covariance, prior)) for name, w in fields)
-    sigma = _sigma_share(problem)
-    remaining, coefficients = _largest(metric, covariance, problem)
+    variance = DriftVariance.of(problem, sigma_known=sigma_known)
+    groups = problem.dictionary.groups
+    degree = np.repeat([len(group.coordinates) for group in groups], problem.n_dims)
+    by_degree = {}
+    for d in range(1 + int(degree.max())):
+        by_degree[_DEGREES[d]] = variance.determined_fraction(degree == d)
+    named = []
+    for name, w in _named_fields(problem, snapshots, names, scaling):
+        fraction = determined_fraction(w, variance.metric, variance.covariance, variance.prior)
+        named.append(NamedField(name, fraction))
+    sigma = _sigma_fraction(problem)
+    remaining, coefficients = _largest(variance, problem)
     notes = [] if sigma_known or sigma is None else _equilibrium(problem, sigma)
     return Identifiability(
         determined=determined(problem, sigma_known=sigma_known),
-        by_degree=shares,
-        named=named,
+        by_degree=by_degree,
+        named=tuple(named),
         sigma=sigma,
         sigma_known=sigma_known,
         remaining=remaining,
@@ -127,105 +227,182 @@ def identifiability(
     )
 
 
+def identifiability(solution: Solution, *, sigma_known: bool | None = None) -> Identifiability:
+    """What the snapshots do not determine of the drift, whatever the fit chose; of a moments fit.
+
+    With `sigma_known=False`, the default where it was learned, sigma is an unknown beside the
+    drift.
+    """
+    moments = ended(solution)
+    check_autonomous(solution, "identifiability")
+    problem = solution.problem
+    if sigma_known is None:
+        sigma_known = not is_learned(problem.sigma)
+    with jax.default_device(processor()):
+        known = reference(moments.probing, moments.terms)
+        answer = identified(
+            known,
+            problem.snapshots,
+            problem.scaling,
+            problem.observed.names,
+            sigma_known=sigma_known,
+        )
+        if len(problem.snapshots) > 2:
+            return answer
+        note = _third_snapshot_note(moments, known, answer)
+    return replace(answer, notes=(*answer.notes, note))
+
+
+def _third_snapshot_note(
+    solution: MomentsSolution, known: Reference, answer: Identifiability
+) -> str:
+    """What a third snapshot between or after the two would determine."""
+    snapshots = solution.problem.snapshots
+    first, last = (float(time) for time in snapshots.times)
+    n_points = int(np.mean(snapshots.counts))
+    fractions = {}
+    for time in (0.5 * (first + last), last + 0.5 * (last - first)):
+        more = with_snapshot_at(solution, known, time, n_points)
+        fractions[time] = determined(more, sigma_known=answer.sigma_known)
+    return third_snapshot(answer.determined, fractions)
+
+
+def with_snapshot_at(
+    solution: MomentsSolution, known: Reference, time: float, n_points: int
+) -> Reference:
+    """The reference problem with one more snapshot, as the fitted process predicts it."""
+    before = start_before(solution.problem.snapshots, time, "previous")
+    way = probing_between(solution, before, time, n_points, "previous")
+    more = replace(solution.terms, path="simulated")
+    return known.joined(reference(way, more, like=known))
+
+
+def probing_between(
+    solution: MomentsSolution, first: Snapshot, time: float, n_points: int, start: str
+) -> Probing:
+    """From a standardised snapshot to the cloud that the fitted process predicts for that time."""
+    forecast = forecaster_of(solution).clouds(np.asarray([time]), n_points, start)
+    cloud = solution.problem.scaling.standardise(forecast.clouds[0])
+    snapshots = Snapshots.from_arrays(
+        [first.points, cloud], [first.time, time], [first.weights, None]
+    )
+    problem = solution.probing.problem.between(snapshots)
+    return Probing(problem, solution.solver)
+
+
 def determined(problem: Reference, *, sigma_known: bool) -> float:
-    """The share of the prior's drift variance that the data remove."""
-    count = problem.n_coefficients
-    metric = np.kron(problem.metric, np.eye(problem.n_dims))
-    everything = np.ones(count, dtype=bool)
-    covariance = problem.covariance(sigma_known)[:count, :count]
-    return _share(metric, covariance, 1.0 / problem.precision[:count], everything)
+    """The fraction of the prior's drift variance that the data remove."""
+    everything = np.ones(problem.n_coefficients, dtype=bool)
+    variance = DriftVariance.of(problem, sigma_known=sigma_known)
+    return variance.determined_fraction(everything)
 
 
 def third_snapshot(before: float, after: Mapping[float, float]) -> str:
     """What a third snapshot would add to two."""
-    said = " or ".join(f"{100 * share:.0f} % with a third at t = {time:g}" for time, share in after.items())
-    return f"two snapshots determine {100 * before:.0f} %; it would be {said}"
+    choices = [
+        f"{_percent(fraction)} with a third at t = {time:g}" for time, fraction in after.items()
+    ]
+    return f"two snapshots determine {_percent(before)}; it would be {' or '.join(choices)}"
 
 
-def determined_share(
+def determined_fraction(
     w: Float[np.ndarray, " n"],
     metric: Float[np.ndarray, "n n"],
     covariance: Float[np.ndarray, "n n"],
     prior: Float[np.ndarray, " n"],
 ) -> float:
-    """The share of the prior variance of the amount of a field that the data remove."""
+    """The fraction of the prior variance of the amount of a field that the data remove."""
     amount = metric @ w
     return 1.0 - float(amount @ covariance @ amount) / float(amount @ (prior * amount))
 
 
-def _share(metric, covariance, prior, members) -> float:
-    inner = metric[np.ix_(members, members)]
-    left = float(np.sum(inner * covariance[np.ix_(members, members)]))
-    return 1.0 - left / float(np.sum(np.diag(inner) * prior[members]))
-
-
 def _centre_and_root(snapshots: Snapshots) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and symmetric root of the covariance of the snapshots, each of them counting the same."""
-    means = [w @ x for x, w in zip(snapshots.clouds, snapshots.weights, strict=True)]
-    centre = np.mean(means, axis=0)
-    second = [
-        (x - centre).T @ (w[:, None] * (x - centre)) for x, w in zip(snapshots.clouds, snapshots.weights, strict=True)
-    ]
+    """Mean and symmetric root of the covariance of the snapshots, each counting the same."""
+    centre = np.mean([w @ x for _, x, w in snapshots], axis=0)
+    second = []
+    for _, points, weights in snapshots:
+        apart = points - centre
+        second.append(apart.T @ (weights[:, None] * apart))
     size, axes = np.linalg.eigh(np.mean(second, axis=0))
     return centre, (axes * np.sqrt(np.maximum(size, 1e-12))) @ axes.T
 
 
 def _named_fields(
-    problem: Reference, centre: np.ndarray, root: np.ndarray, names: Sequence[str], scaling: Scaling
-) -> list[tuple[str, Float[np.ndarray, " n"]]]:
+    problem: Reference, snapshots: Snapshots, names: Sequence[str], scaling: Scaling
+) -> Iterator[tuple[str, Float[np.ndarray, " n"]]]:
     """Simple affine motions: coefficients of z -> A (z - centre), or of a constant."""
-    place = {group.coordinates: f for f, group in enumerate(problem.dictionary.groups)}
-    n_dims, inverse = problem.n_dims, np.linalg.inv(root)
+    centre, root = _centre_and_root(snapshots)
+    inverse = np.linalg.inv(root)
+    n_dims = problem.n_dims
+    unit = np.eye(n_dims)
+    still = np.zeros(n_dims)
+    for a in range(n_dims):
+        push = _affine(problem, np.zeros((n_dims, n_dims)), unit[a], centre)
+        yield f"a push along {names[a]}", push
+    for a in range(n_dims):
+        contraction = _affine(problem, np.outer(unit[a], unit[a]), still, centre)
+        yield f"a contraction of {names[a]}", contraction
     middle = scaling.restore(centre[None])[0]
     about = f"about ({', '.join(f'{value:.3g}' for value in middle)})"
-
-    def affine(A: np.ndarray, shift: np.ndarray) -> np.ndarray:
-        found = np.zeros((problem.dictionary.n_features, n_dims))
-        found[place[()]] = shift - A @ centre
-        for a in range(n_dims):
-            found[place[(a,)]] = A[:, a]
-        return found.ravel()
-
-    unit, still = np.eye(n_dims), np.zeros(n_dims)
-    found = [(f"a push along {names[a]}", affine(np.zeros((n_dims, n_dims)), unit[a])) for a in range(n_dims)]
-    found += [(f"a contraction of {names[a]}", affine(np.outer(unit[a], unit[a]), still)) for a in range(n_dims)]
     for a, b in combinations(range(n_dims), 2):
-        one, other = np.outer(unit[a], unit[b]), np.outer(unit[b], unit[a])
+        there = np.outer(unit[a], unit[b])
+        back = np.outer(unit[b], unit[a])
+        shear = _affine(problem, root @ (there + back) @ inverse, still, centre)
+        yield f"a shear of {names[a]} and {names[b]}", shear
         where = about if n_dims == 2 else f"of {names[a]} and {names[b]}"
-        found.append((f"a shear of {names[a]} and {names[b]}", affine(root @ (one + other) @ inverse, still)))
-        found.append((f"a rotation {where}", affine(root @ (one - other) @ inverse, still)))
-    return found
+        rotation = _affine(problem, root @ (there - back) @ inverse, still, centre)
+        yield f"a rotation {where}", rotation
 
 
-def _largest(metric, covariance, problem: Reference) -> tuple[np.ndarray, np.ndarray]:
+def _affine(
+    problem: Reference, A: np.ndarray, shift: np.ndarray, centre: np.ndarray
+) -> Float[np.ndarray, " n"]:
+    """Coefficients of z -> A (z - centre) + shift."""
+    position = {group.coordinates: f for f, group in enumerate(problem.dictionary.groups)}
+    coefficients = np.zeros((problem.dictionary.n_features, problem.n_dims))
+    coefficients[position[()]] = shift - A @ centre
+    for a in range(problem.n_dims):
+        coefficients[position[(a,)]] = A[:, a]
+    return coefficients.ravel()
+
+
+def _largest(variance: DriftVariance, problem: Reference) -> tuple[np.ndarray, np.ndarray]:
     """Standard deviation and coefficients of the fields along which most variance is left."""
-    size, axes = np.linalg.eigh(metric)
+    size, axes = np.linalg.eigh(variance.metric)
     root = (axes * np.sqrt(np.maximum(size, 0.0))) @ axes.T
-    left, along = np.linalg.eigh(root @ covariance @ root)
-    found = []
-    for variance, u in list(zip(left, along.T, strict=True))[: -1 - _N_FIELDS : -1]:
-        found.append(problem.speed * (covariance @ root @ u) / np.sqrt(max(variance, 1e-300)))
+    left, along = np.linalg.eigh(root @ variance.covariance @ root)
+    largest = slice(None, -1 - _N_FIELDS, -1)
+    fields = []
+    for remaining, u in zip(left[largest], along.T[largest], strict=True):
+        field = problem.speed * (variance.covariance @ root @ u)
+        fields.append(field / np.sqrt(max(remaining, 1e-300)))
+    deviations = problem.speed * np.sqrt(np.maximum(left[largest], 0.0))
     shape = (-1, problem.dictionary.n_features, problem.n_dims)
-    deviations = problem.speed * np.sqrt(np.maximum(left[: -1 - _N_FIELDS : -1], 0.0))
-    return deviations, np.stack(found).reshape(shape)
+    return deviations, np.stack(fields).reshape(shape)
 
 
-def _sigma_share(problem: Reference) -> float | None:
-    """The determined share of log sigma, were it unknown; None where there is no noise."""
-    if not np.any(problem.signal[:, -1]):
+def _sigma_fraction(problem: Reference) -> float | None:
+    """The determined fraction of log sigma, were it unknown; None where there is no noise."""
+    if not np.any(problem.information_root[:, -1]):
         return None
-    return 1.0 - float(problem.covariance(sigma_known=False)[-1, -1] * problem.precision[-1])
+    left = problem.covariance(sigma_known=False)[-1, -1]
+    return 1.0 - float(left * problem.precision[-1])
 
 
 def _equilibrium(problem: Reference, sigma: float) -> list[str]:
-    """What is to be said of an unknown sigma.
+    """What is to be noted of an unknown sigma.
 
-    At equilibrium (a g, sqrt(a) sigma) have the same law for every a: along (2 g, 1), per unit of log sigma, nothing is
-    seen.
+    At equilibrium (a g, sqrt(a) sigma) have the same law for every a: along (2 g, 1), per unit of
+    log sigma, nothing shows.
     """
-    seen = problem.signal @ np.append(2.0 * problem.fitted, 1.0)
-    if float(seen @ seen) < _HARDLY_SEEN * float(problem.signal[:, -1] @ problem.signal[:, -1]):
-        return ["the population is near equilibrium: sigma and the drift's scale cannot be told apart"]
+    G = problem.information_root
+    together = G @ np.append(2.0 * problem.fitted, 1.0)
+    alone = G[:, -1]
+    if float(together @ together) < _HARDLY_VISIBLE * float(alone @ alone):
+        return [
+            "the population is near equilibrium: sigma and the drift's scale cannot be told apart"
+        ]
     if sigma >= PARTLY:
         return []
-    return [f"sigma is {'not determined' if sigma < UNDETERMINED else 'determined in part'} ({100 * sigma:.0f} %)"]
+    verdict = "not determined" if sigma < UNDETERMINED else "determined in part"
+    return [f"sigma is {verdict} ({_percent(sigma)})"]

@@ -3,10 +3,9 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from keyword import iskeyword
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -14,6 +13,8 @@ from scipy.stats import norm
 
 from itofit.errors import InputError
 from itofit.process.monomials import Monomials
+
+Column = TypeVar("Column", str, int)
 
 # Names the Python function uses itself.
 _TAKEN = {"np", "x", "drift", "nothing", "float"}
@@ -29,15 +30,50 @@ _ESCAPED = {
 
 @dataclass(frozen=True, eq=False)
 class Equations:
-    """The sparse polynomial drift dx/dt = sum over terms of coefficient * term, in the user's units.
+    """The sparse polynomial drift dx/dt = sum over terms of coefficient * term, in user's units.
 
-    - `names`: of the coordinates. `terms`: as tuples of coordinates, `()` for 1 and `(0, 0, 1)` for x0^2 x1.
-    - `coefficients`, `standard_errors`: one row a term, one column an equation, 0 where a term is absent.
-    - `covariance`: of the coefficients that are present, row by row of `coefficients`.
-    - `chi2`, `expected`, `p_value`: squared residuals, their mean for a true equation, and how often a true equation
-      would do worse: a small one says that no polynomial of this degree explains the snapshots.
-    - `same_particles`: whether the residuals say that all snapshots hold the same particles, for which standard errors
-      are smaller. `converged`: whether the last step was small.
+    Prints as equations.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Of the coordinates.
+    degree : int
+        Highest degree that a term could have.
+    terms : tuple of tuples of int
+        As coordinates: `()` for 1 and `(0, 0, 1)` for x0^2 x1.
+    coefficients : array of shape (n_terms, n_dims)
+        One row a term, one column an equation, 0 where a term is absent.
+    standard_errors : array of shape (n_terms, n_dims)
+        Of the coefficients, 0 where a term is absent.
+    covariance : array of shape (n_present, n_present)
+        Of the coefficients that are present, row by row of `coefficients`.
+    chi2 : float
+        Squared residuals.
+    expected : float
+        Their mean for a true equation.
+    p_value : float
+        How often a true equation would do worse: a small one says that no polynomial of this degree
+        explains the snapshots.
+    same_particles : bool
+        Whether the residuals say that all snapshots hold the same particles, for which standard
+        errors are smaller.
+    converged : bool
+        Whether the last step was small.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from itofit.trust.printed import Equations
+    >>> decay = Equations(
+    ...     names=("x",), degree=2, terms=((0,),), coefficients=np.array([[-1.5]]),
+    ...     standard_errors=np.array([[0.12]]), covariance=np.array([[0.0144]]), chi2=20.0,
+    ...     expected=21.0, p_value=0.5, same_particles=False, converged=True,
+    ... )
+    >>> print(str(decay).splitlines()[0])
+    dx/dt = - 1.50 +- 0.12  x
+    >>> decay([2.0])
+    array([-3.])
     """
 
     names: tuple[str, ...]
@@ -58,8 +94,20 @@ class Equations:
         return self.standard_errors > 0.0
 
     def __call__(self, x: Any) -> np.ndarray:
-        """dx/dt at one state `(n_dims,)` or at rows of states `(n, n_dims)`."""
-        x, n_dims = np.asarray(x, dtype=np.float64), len(self.names)
+        """dx/dt at states.
+
+        Parameters
+        ----------
+        x : array of shape (n_dims,) or (n, n_dims)
+            One state, or rows of states.
+
+        Returns
+        -------
+        array of the shape of x
+            In units of state per unit of time.
+        """
+        x = np.asarray(x, dtype=np.float64)
+        n_dims = len(self.names)
         if x.ndim not in (1, 2) or x.shape[-1] != n_dims:
             raise InputError(
                 expected=f"states of shape ({n_dims},) or (n, {n_dims})",
@@ -68,8 +116,8 @@ class Equations:
             )
         if not self.terms:
             return np.zeros_like(x)
-        found = Monomials(self.terms).rows(np.atleast_2d(x)) @ self.coefficients
-        return found[0] if x.ndim == 1 else found
+        rates = Monomials(self.terms).rows(np.atleast_2d(x)) @ self.coefficients
+        return rates[0] if x.ndim == 1 else rates
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper ends about the coefficients; both 0 where a term is absent."""
@@ -84,91 +132,116 @@ class Equations:
 
     def to_records(self) -> list[dict[str, Any]]:
         """One plain dictionary a coefficient, for JSON."""
-        return [
-            {
-                "coordinate": self.names[output],
-                "term": _text(self.terms[row], self.names) or "1",
-                "powers": [self.terms[row].count(k) for k in range(len(self.names))],
-                "coefficient": float(self.coefficients[row, output]),
-                "standard_error": float(self.standard_errors[row, output]),
-                "p": self.p_value,
-            }
-            for output in range(len(self.names))
-            for row in self._rows(output)
-        ]
+        records = []
+        for output in range(len(self.names)):
+            records += [self._record(row, output) for row in self._rows(output)]
+        return records
+
+    def _record(self, row: int, output: int) -> dict[str, Any]:
+        term = self.terms[row]
+        return {
+            "coordinate": self.names[output],
+            "term": _text(term, self.names) or "1",
+            "powers": [term.count(k) for k in range(len(self.names))],
+            "coefficient": float(self.coefficients[row, output]),
+            "standard_error": float(self.standard_errors[row, output]),
+            "p": self.p_value,
+        }
 
     def __str__(self) -> str:
         heads = [f"d{_plain(name)}/dt" for name in self.names]
-        numbers = {at: _columns(_rounded(*pair)) for at, pair in self._pairs()}
-        whole, fraction, error = (max((len(n[k]) for n in numbers.values()), default=0) for k in range(3))
-        lines, width = [], max(map(len, heads))
+        width = max(map(len, heads))
+        present = [(row, output) for row, output in np.argwhere(self.present).tolist()]
+        numbers = {(row, output): _columns(self._number(row, output)) for row, output in present}
+        widths = Columns(
+            whole=max((len(number.whole) for number in numbers.values()), default=0),
+            fraction=max((len(number.fraction) for number in numbers.values()), default=0),
+            error=max((len(number.error) for number in numbers.values()), default=0),
+        )
+        lines = []
         for output, head in enumerate(heads):
             rows = self._rows(output)
             lines += [] if rows else [f"{head:<{width}} =   0"]
             for place, row in enumerate(rows):
-                left, right, spread = numbers[row, output]
-                shown = f"{left:>{whole}}{right:<{fraction}} +- {spread:<{error}}"
-                sign = "-" if self.coefficients[row, output] < 0.0 else "+" if place else " "
-                begin = f"{'' if place else head:<{width}} {' ' if place else '='} {sign} "
-                lines.append(f"{begin}{shown}  {_text(self.terms[row], self.names)}".rstrip())
+                begin = f"{head:<{width}} =" if place == 0 else " " * (width + 2)
+                sign = self._sign(row, output, " " if place == 0 else "+")
+                shown = _aligned(numbers[row, output], widths)
+                term = _text(self.terms[row], self.names)
+                lines.append(f"{begin} {sign} {shown}  {term}".rstrip())
         return "\n".join([*lines, *self._remarks()])
 
     def latex(self) -> str:
         """An `aligned` block for use in mathematics (amsmath)."""
         lines = []
         for output, name in enumerate(self.names):
-            parts = []
+            summands = []
             for place, row in enumerate(self._rows(output)):
-                number = _rounded(self.coefficients[row, output], self.standard_errors[row, output])
-                power = rf" \cdot 10^{{{number.exponent}}}" if number.exponent else ""
-                sign = "- " if self.coefficients[row, output] < 0.0 else "+ " if place else ""
-                term = _latex(self.terms[row], self.names)
-                shown = rf"({number.value} \pm {number.error}){power}"
-                parts.append(f"{sign}{shown}" + (rf"\, {term}" if term else ""))
+                sign = self._sign(row, output, "" if place == 0 else "+")
+                summand = self._latex_summand(row, output)
+                summands.append(f"{sign} {summand}" if sign else summand)
             left = rf"\frac{{\mathrm{{d}} {_symbol(name)}}}{{\mathrm{{d}} t}}"
-            lines.append(f"{left} &= {' '.join(parts) or '0'}")
+            lines.append(f"{left} &= {' '.join(summands) or '0'}")
         return "\n".join([r"\begin{aligned}", " \\\\\n".join(lines), r"\end{aligned}"])
 
     def python(self) -> str:
-        """Source code of a function `drift(x)` of one state or of rows, which needs nothing but numpy."""
+        """Source code of a function `drift(x)` of one state or of rows, which needs only numpy."""
         symbols = _identifiers(self.names)
-        lines = ["import numpy as np", "", "", "def drift(x):"]
-        lines += ['    """dx/dt at one state or at rows of states."""', "    x = np.asarray(x, dtype=float)"]
-        lines += [
-            f"    {s} = x[..., {k}]  # {ascii(n)}" for k, (s, n) in enumerate(zip(symbols, self.names, strict=True))
+        lines = [
+            "import numpy as np",
+            "",
+            "",
+            "def drift(x):",
+            '    """dx/dt at one state or at rows of states."""',
+            "    x = np.asarray(x, dtype=float)",
         ]
+        for k, (symbol, name) in enumerate(zip(symbols, self.names, strict=True)):
+            lines.append(f"    {symbol} = x[..., {k}]  # {ascii(name)}")
         lines += ["    nothing = np.zeros(x.shape[:-1])", "    return np.stack(", "        ["]
         for output in range(len(self.names)):
-            products = [
-                " * ".join([repr(float(self.coefficients[row, output])), *_factors(self.terms[row], symbols)])
-                for row in self._rows(output)
-            ]
-            lines.append(f"            {' + '.join(['nothing', *products])},")
+            summands = ["nothing"]
+            for row in self._rows(output):
+                number = repr(float(self.coefficients[row, output]))
+                summands.append(" * ".join([number, *_factors(self.terms[row], symbols)]))
+            lines.append(f"            {' + '.join(summands)},")
         return "\n".join([*lines, "        ],", "        axis=-1,", "    )", ""])
 
     def _rows(self, output: int) -> list[int]:
         """The terms of one equation."""
         return np.flatnonzero(self.present[:, output]).tolist()
 
-    def _pairs(self) -> Iterator[tuple[tuple[int, int], tuple[float, float]]]:
-        for row, output in np.argwhere(self.present).tolist():
-            yield (row, output), (float(self.coefficients[row, output]), float(self.standard_errors[row, output]))
+    def _number(self, row: int, output: int) -> "Number":
+        value = float(self.coefficients[row, output])
+        return _rounded(value, float(self.standard_errors[row, output]))
+
+    def _sign(self, row: int, output: int, positive: str) -> str:
+        return "-" if self.coefficients[row, output] < 0.0 else positive
+
+    def _latex_summand(self, row: int, output: int) -> str:
+        """One term and its coefficient without its sign."""
+        number = self._number(row, output)
+        power = rf" \cdot 10^{{{number.exponent}}}" if number.exponent else ""
+        shown = rf"({number.value} \pm {number.error}){power}"
+        term = _latex(self.terms[row], self.names)
+        return rf"{shown}\, {term}" if term else shown
 
     def _remarks(self) -> list[str]:
         verdict = "contradict" if self.rejected() else "do not contradict"
-        found = [
+        remarks = [
             f"chi-squared {self.chi2:.1f}, {self.expected:.1f} expected, p = {self.p_value:.3f}: "
             f"the snapshots {verdict} a polynomial of degree {self.degree}"
         ]
         if self.same_particles:
-            found.append("residuals are as small as for particles seen again and again; standard errors count on it")
+            remarks.append(
+                "residuals are as small as for particles observed again and again; standard errors "
+                "count on it"
+            )
         if not self.converged:
-            found.append("the last step was not small: take these numbers for a first guess")
-        return found
+            remarks.append("the last step was not small: take these numbers for a first guess")
+        return remarks
 
 
 class Number(NamedTuple):
-    """(value +- error) 10^exponent, the value without its sign, rounded to two digits of the error."""
+    """(value +- error) 10^exponent, without its sign, rounded to two digits of the error."""
 
     value: str
     error: str
@@ -178,17 +251,34 @@ class Number(NamedTuple):
 def _rounded(value: float, error: float) -> Number:
     size = max(abs(value), error)
     exponent = 0 if _PLAIN[0] <= size < _PLAIN[1] else math.floor(math.log10(size))
-    value, error = abs(value) / 10.0**exponent, error / 10.0**exponent
+    value = abs(value) / 10.0**exponent
+    error = error / 10.0**exponent
     digits = 1 - math.floor(math.log10(float(f"{error:.1e}")))
     places = max(0, digits)
-    return Number(f"{round(value, digits):.{places}f}", f"{round(error, digits):.{places}f}", exponent)
+    return Number(
+        value=f"{round(value, digits):.{places}f}",
+        error=f"{round(error, digits):.{places}f}",
+        exponent=exponent,
+    )
 
 
-def _columns(number: Number) -> tuple[str, str, str]:
-    """What stands before the point, from the point on, and in the error."""
+class Columns(NamedTuple, Generic[Column]):
+    """What stands before the point, from the point on, and in the error: the text, or its width."""
+
+    whole: Column
+    fraction: Column
+    error: Column
+
+
+def _columns(number: Number) -> Columns[str]:
     power = f"e{number.exponent}" if number.exponent else ""
     whole, point, fraction = number.value.partition(".")
-    return whole, point + fraction + power, number.error + power
+    return Columns(whole, point + fraction + power, number.error + power)
+
+
+def _aligned(number: Columns[str], width: Columns[int]) -> str:
+    value = f"{number.whole:>{width.whole}}{number.fraction:<{width.fraction}}"
+    return f"{value} +- {number.error:<{width.error}}"
 
 
 def _powers(term: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -196,11 +286,19 @@ def _powers(term: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 def _text(term: tuple[int, ...], names: tuple[str, ...]) -> str:
-    return " ".join(_plain(names[k]) + (f"^{power}" if power > 1 else "") for k, power in _powers(term))
+    factors = []
+    for k, power in _powers(term):
+        exponent = f"^{power}" if power > 1 else ""
+        factors.append(_plain(names[k]) + exponent)
+    return " ".join(factors)
 
 
 def _latex(term: tuple[int, ...], names: tuple[str, ...]) -> str:
-    return " ".join(_symbol(names[k]) + (f"^{{{power}}}" if power > 1 else "") for k, power in _powers(term))
+    factors = []
+    for k, power in _powers(term):
+        exponent = f"^{{{power}}}" if power > 1 else ""
+        factors.append(_symbol(names[k]) + exponent)
+    return " ".join(factors)
 
 
 def _factors(term: tuple[int, ...], symbols: list[str]) -> list[str]:
@@ -209,8 +307,15 @@ def _factors(term: tuple[int, ...], symbols: list[str]) -> list[str]:
 
 def _identifiers(names: tuple[str, ...]) -> list[str]:
     """The names where all of them can be names in Python, else x0, x1, ..."""
-    usable = all(n.isascii() and n.isidentifier() and not iskeyword(n) and n not in _TAKEN for n in names)
-    return list(names) if usable and len(set(names)) == len(names) else [f"x{k}" for k in range(len(names))]
+    if all(_is_usable(name) for name in names) and len(set(names)) == len(names):
+        return list(names)
+    return [f"x{k}" for k in range(len(names))]
+
+
+def _is_usable(name: str) -> bool:
+    """Whether a name can be one in the Python function."""
+    is_name = name.isascii() and name.isidentifier()
+    return is_name and not iskeyword(name) and name not in _TAKEN
 
 
 def _plain(name: str) -> str:
@@ -220,7 +325,8 @@ def _plain(name: str) -> str:
 
 def _symbol(name: str) -> str:
     """A letter with an index as such, any other name as escaped text."""
-    if found := re.fullmatch(r"([A-Za-z])([0-9]*)", name):
-        letter, index = found.groups()
+    if match := re.fullmatch(r"([A-Za-z])([0-9]*)", name):
+        letter, index = match.groups()
         return f"{letter}_{{{index}}}" if index else letter
-    return rf"\text{{{''.join(_ESCAPED.get(c, c) for c in ' '.join(name.split()))}}}"
+    escaped = "".join(_ESCAPED.get(c, c) for c in " ".join(name.split()))
+    return rf"\text{{{escaped}}}"

@@ -1,95 +1,124 @@
 """A few lines on how far to believe a fit, from everything this room can say."""
 
-from typing import TYPE_CHECKING
-
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from itofit.moments.solution import MomentsSolution
+from itofit.problem import Stream
 from itofit.process.noise import is_learned
+from itofit.solution import Solution
+from itofit.trust.equations import equations
+from itofit.trust.goodness import goodness_of_fit
+from itofit.trust.identifiability import identifiability
+from itofit.trust.noise import covariance_interval, covariances
+from itofit.trust.posterior import drift_draws, has_error_bars
+from itofit.trust.sensitivity import sensitivity
+from itofit.trust.steps import step_error
 
-if TYPE_CHECKING:
-    from itofit.trust.methods import TrustMethods
-
-# Points of the snapshots at which error bars are averaged, and dimensions up to which equations are printed.
-_MOST_POINTS, _MOST_EQUATIONS = 500, 4
-_SIGMAS = (0.9, 1.1)
+# Points at which error bars are averaged, and dimensions up to which equations are printed.
+_MOST_POINTS = 500
+_MOST_EQUATIONS = 4
+_FACTORS = (0.9, 1.1)
 _MOST_SIGMAS = 6
 
 
-def short_report(model: "TrustMethods") -> list[str]:
-    """What costs next to nothing: the test of the fit, and error bars where they are known already."""
-    if model.evidence_ is None:
+def short_report(solution: Solution) -> list[str]:
+    """What costs next to nothing: the test of the fit, and error bars where they are known."""
+    if not isinstance(solution, MomentsSolution) or solution.evidence is None:
         return []
-    test = model.goodness_of_fit()
-    chi2, freedom = float(test.chi2.sum()), float(test.freedom.sum())
-    line = f"fit: chi-squared {chi2:.0f} for {freedom:.0f} degrees of freedom, p = {test.p_value:.2g}"
-    return [line] if model._drawn is None else [line, error_line(model)]
+    test = goodness_of_fit(solution)
+    chi2 = float(test.chi2.sum())
+    freedom = float(test.freedom.sum())
+    law = f"{freedom:.0f} degrees of freedom, p = {test.p_value:.2g}"
+    line = f"fit: chi-squared {chi2:.0f} for {law}"
+    return [line, error_line(solution)] if "drift_draws" in solution.answers else [line]
 
 
-def report(model: "TrustMethods") -> str:
+def report(solution: Solution) -> str:
     """Everything, of a moments fit; of an ensemble its error bars alone."""
-    if model.evidence_ is None:
-        return error_line(model) if model._drawn is not None or model._member_draws() is not None else ""
-    lines = [str(model.goodness_of_fit()), error_line(model), _sigma_line(model)]
-    if model.standard_process_.drift.varies:
-        return "\n".join(line for line in lines if line)
-    lines[2:2] = [str(model.identifiability())]
-    lines.append(_step_line(model))
-    if model.snapshots_.n_dims <= _MOST_EQUATIONS:
-        lines.append(_equation_lines(model))
+    if not isinstance(solution, MomentsSolution) or solution.evidence is None:
+        return error_line(solution) if has_error_bars(solution) else ""
+    lines = [str(goodness_of_fit(solution)), error_line(solution)]
+    autonomous = not solution.process.drift.varies
+    if autonomous:
+        lines.append(str(identifiability(solution)))
+    lines.append(_sigma_line(solution))
+    if autonomous:
+        lines.append(_step_line(solution))
+        if solution.problem.snapshots.n_dims <= _MOST_EQUATIONS:
+            lines.append(_equation_lines(solution))
     return "\n".join(line for line in lines if line)
 
 
-def error_line(model: "TrustMethods") -> str:
+def error_line(solution: Solution) -> str:
     """Error bars of the drift in one number."""
-    pooled, times, _ = model.snapshots_.to_rows()
-    some = np.random.default_rng(0).choice(len(pooled), min(len(pooled), _MOST_POINTS), replace=False)
-    x, t, sd = pooled[some], times[some], model.scaling_.sd
-    error, size = (np.sqrt(np.mean((g / sd) ** 2)) for g in (model.drift_std(x, t), model.drift(x, t)))
-    of = "over the members" if model.evidence_ is None else "at the data"
-    return f"drift: standard error {100 * error / size:.0f} % of its size {of} (root mean squares)"
+    problem = solution.problem
+    pooled, times, _ = problem.snapshots.to_rows()
+    rng = problem.streams.rng(Stream.shown_points)
+    rows = rng.choice(len(pooled), min(len(pooled), _MOST_POINTS), replace=False)
+    x = jnp.asarray(pooled[rows], dtype=float)
+    t = jnp.asarray(times[rows], dtype=float)
+    drift = solution.process.drift
+    values = np.asarray(jax.vmap(lambda y, now: drift.at(now)(y))(x, t), dtype=np.float64)
+    spread = drift_draws(solution).spread(pooled[rows], times[rows])
+    error = np.sqrt(np.mean(spread**2))
+    size = np.sqrt(np.mean(values**2))
+    where = "at the data" if isinstance(solution, MomentsSolution) else "over the members"
+    percent = f"{100 * error / size:.0f} %"
+    return f"drift: standard error {percent} of its size {where} (root mean squares)"
 
 
-def _sigma_line(model: "TrustMethods") -> str:
-    """What was learned of sigma; or what one 10 % smaller or larger would change, of a sigma that is one number."""
-    if is_learned(model.sigma):
-        return noise_line(model)
-    if not isinstance(model.sigma, int | float) or model.sigma <= 0.0:
+def _sigma_line(solution: MomentsSolution) -> str:
+    """What was learned of sigma; or what one 10 % smaller or larger would change, of one number."""
+    sigma = solution.problem.sigma
+    if is_learned(sigma):
+        return noise_line(solution)
+    if not isinstance(sigma, int | float) or sigma <= 0.0:
         return ""
-    rows = model.sensitivity([factor * model.sigma for factor in _SIGMAS]).rows[-len(_SIGMAS) :]
-    said = [
-        f"{factor:g} sigma moves the drift by {100 * row.drift:.0f} % (p = {row.p_value:.2g})"
-        for factor, row in zip(_SIGMAS, rows, strict=True)
-    ]
-    return "assumed sigma: " + ", ".join(said)
+    _, *rows = sensitivity(solution, [factor * sigma for factor in _FACTORS]).rows
+    changes = []
+    for factor, row in zip(_FACTORS, rows, strict=True):
+        moves = f"{factor:g} sigma moves the drift by {100 * row.drift:.0f} %"
+        changes.append(f"{moves} (p = {row.p_value:.2g})")
+    return "assumed sigma: " + ", ".join(changes)
 
 
-def noise_line(model: "TrustMethods") -> str:
-    """Learned noise with its 95 % intervals, where it depends on the state at the mean of all snapshots."""
-    x, diffusion = model.scaling_.mean, model.standard_process_.diffusion
-    a, (low, high) = model.covariance(x), model.covariance_interval(x)
-    sigma, low, high = (np.sqrt(np.diag(matrix)) for matrix in (a, low, high))
-    said = [
-        f"{name} {s:.3g} ({b:.3g} to {t:.3g})"
-        for name, s, b, t in zip(model.snapshots_.names[:_MOST_SIGMAS], sigma, low, high, strict=False)
-    ]
-    said += ["..."] if len(sigma) > _MOST_SIGMAS else []
+def noise_line(solution: MomentsSolution) -> str:
+    """Learned noise with its 95 % intervals, where it depends on the state at the mean."""
+    scaling = solution.problem.scaling
+    diffusion = solution.process.diffusion
+    z = jnp.zeros((1, len(scaling.sd)))
+    fitted = covariances(diffusion, np.zeros((1, diffusion.n_parameters)), z)[0, 0]
+    low, high = covariance_interval(solution, z, 0.95)
+    a = scaling.sd[:, None] * fitted * scaling.sd
+    sigma = np.sqrt(np.diag(a))
+    lower = np.sqrt(np.diag(low[0]))
+    upper = np.sqrt(np.diag(high[0]))
+    names = solution.problem.observed.names[:_MOST_SIGMAS]
+    sigmas = []
+    for d, name in enumerate(names):
+        sigmas.append(f"{name} {sigma[d]:.3g} ({lower[d]:.3g} to {upper[d]:.3g})")
+    if len(sigma) > _MOST_SIGMAS:
+        sigmas.append("...")
     where = "" if diffusion.constant else " at the mean of the data"
-    return f"learned sigma{where}, with 95 % intervals: " + ", ".join(said)
+    return f"learned sigma{where}, with 95 % intervals: " + ", ".join(sigmas)
 
 
-def _step_line(model: "TrustMethods") -> str:
-    found = model.step_error()
-    worst = max(float(np.abs(found.mean).max()), float(np.abs(found.sd).max()))
-    line = f"dt: forecasts up to t = {found.times[-1]:g} are off by {worst:.2g} sd"
-    return (
-        line
-        if found.bound is None
-        else f"{line}; the bound of Prop. 3 for the drift's error is {found.bound[-1]:.2g} sd"
-    )
+def _step_line(solution: MomentsSolution) -> str:
+    error = step_error(solution)
+    worst = max(float(np.abs(error.mean).max()), float(np.abs(error.sd).max()))
+    line = f"dt: forecasts up to t = {error.times[-1]:g} are off by {worst:.2g} sd"
+    if error.bound is None:
+        return line
+    return f"{line}; the bound of Prop. 3 for the drift's error is {error.bound[-1]:.2g} sd"
 
 
-def _equation_lines(model: "TrustMethods") -> str:
-    found = model.equations()
-    if found.rejected():
-        return f"no polynomial of degree {found.degree} explains the snapshots (p = {found.p_value:.2g})"
-    return str(found)
+def _equation_lines(solution: MomentsSolution) -> str:
+    polynomial = equations(solution)
+    if polynomial.rejected():
+        return (
+            f"no polynomial of degree {polynomial.degree} explains the snapshots "
+            f"(p = {polynomial.p_value:.2g})"
+        )
+    return str(polynomial)

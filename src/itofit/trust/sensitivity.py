@@ -1,13 +1,15 @@
 """What the drift and the forecast owe to the sigma that was assumed.
 
-For every other sigma the drift is fitted anew and compared with the fitted one, over the points of all snapshots and by
-the forecasts of both from the first snapshot with the same noise,
+For every other sigma the drift is fitted anew and compared with the fitted one, over the points of
+all snapshots and by the forecasts of both from the first snapshot with the same noise,
 
     change of the drift  =  rms |g' - g| / rms |g|,        change of a mean or sd  =  (F' - F) / sd
 
-in coordinates divided by their sds. Chi-squared at each sigma says which of them the snapshots exclude.
+in coordinates divided by their sds. Chi-squared at each sigma says which of them the snapshots
+exclude.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,42 +18,57 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
+from itofit.devices import processor
 from itofit.errors import InputError
 from itofit.forecast import push_forward
-from itofit.process.diffusion import AbstractDiffusion, diffusion_from_sigma
-from itofit.process.drift import FunctionDrift
-from itofit.process.ito import ItoProcess, rescaled
-from itofit.process.noise import is_learned
+from itofit.moments.refit import Refit, refit
+from itofit.moments.solution import MomentsSolution
+from itofit.moments.solver import Moments
+from itofit.problem import Problem, Stream
+from itofit.process.ito import ItoProcess
+from itofit.process.noise import is_learned, standard_diffusion
 from itofit.snapshots.clouds import Snapshot, Snapshots
-from itofit.snapshots.scaling import Scaling
-from itofit.solve.evidence import Evidence
-from itofit.trust.goodness import SquaresLaw, goodness_of_fit
-
-_MOST_TIMES = 4
-
-
-class Refit(NamedTuple):
-    """A process in standardised units that was fitted with some sigma, and what the linear algebra says there."""
-
-    process: ItoProcess
-    evidence: Evidence
+from itofit.solution import Solution
+from itofit.solvers import solve
+from itofit.trust.goodness import SquaresLaw, ended, judged, squares_law
+from itofit.trust.steps import thin_start, times_or_telling
 
 
 @dataclass(frozen=True, eq=False)
 class Assumed:
     """What one sigma leads to; everything is infinite where its chains run to infinity.
 
-    - `drift`: change of the drift, in units of its size. `mean`, `sd`: change of the forecast, in sds.
-    - `misfit`, `p_value`: chi-squared by degree of freedom, and how often a true model would do worse.
+    Parameters
+    ----------
+    sigma : Any
+        As the estimator takes it.
+    drift : float
+        Change of the drift, in units of its size.
+    mean : array of shape (n_times, n_dims)
+        Change of the means of the forecast, in sds.
+    sd : array of shape (n_times, n_dims)
+        Change of the sds of the forecast, in sds.
+    reduced_chi2 : float
+        Chi-squared by degree of freedom.
+    p_value : float
+        How often a true model would do worse.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from itofit.trust.sensitivity import Assumed
+    >>> row = Assumed(0.5, 0.1, np.zeros((1, 2)), np.zeros((1, 2)), 1.1, 0.3)
+    >>> row.drift
+    0.1
     """
 
     sigma: Any
     drift: float
     mean: Float[np.ndarray, "n_times n_dims"]
     sd: Float[np.ndarray, "n_times n_dims"]
-    misfit: float
+    reduced_chi2: float
     p_value: float
 
 
@@ -59,7 +76,27 @@ class Assumed:
 class Sensitivity:
     """What each sigma leads to, the fitted one first; prints as a table.
 
-    `full` says that every fit began anew; else they have the terms of the first.
+    Parameters
+    ----------
+    times : array of shape (n_times,)
+        Of the forecasts.
+    names : tuple of str
+        Of the coordinates.
+    rows : tuple of Assumed
+        One a sigma, that of the fit first.
+    full : bool
+        Whether every fit began anew; else they have the terms of the first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from itofit.trust.sensitivity import Assumed, Sensitivity
+    >>> still = np.zeros((1, 1))
+    >>> fitted = Assumed(0.5, 0.0, still, still, 1.0, 0.4)
+    >>> louder = Assumed(1.0, 0.3, still + 0.2, still, 4.0, 1e-4)
+    >>> table = Sensitivity(np.array([1.0]), ("x",), (fitted, louder), full=False)
+    >>> table.excluded()
+    [1.0]
     """
 
     times: np.ndarray
@@ -73,125 +110,201 @@ class Sensitivity:
 
     def to_records(self) -> list[dict[str, Any]]:
         """One plain dictionary a sigma, time and coordinate, for JSON."""
-        return [
-            {
-                "sigma": label,
-                "drift": row.drift,
-                "misfit": row.misfit,
-                "p": row.p_value,
-                "time": float(time),
-                "coordinate": name,
-                "mean": float(row.mean[t, d]),
-                "sd": float(row.sd[t, d]),
-            }
-            for label, row in zip(self._labels(), self.rows, strict=True)
-            for t, time in enumerate(self.times)
-            for d, name in enumerate(self.names)
-        ]
+        records = []
+        for row in self.rows:
+            for t in range(len(self.times)):
+                records += [self._record(row, t, d) for d in range(len(self.names))]
+        return records
+
+    def _record(self, row: Assumed, t: int, d: int) -> dict[str, Any]:
+        return {
+            "sigma": _label(row.sigma),
+            "drift": row.drift,
+            "reduced_chi2": row.reduced_chi2,
+            "p": row.p_value,
+            "time": float(self.times[t]),
+            "coordinate": self.names[d],
+            "mean": float(row.mean[t, d]),
+            "sd": float(row.sd[t, d]),
+        }
 
     def __str__(self) -> str:
-        labels = [f"{label} (fitted)" if i == 0 else label for i, label in enumerate(self._labels())]
+        labels = [_label(row.sigma) for row in self.rows]
+        labels[0] += " (fitted)"
         width = 2 + max(map(len, labels))
         times = "".join(f"{f't = {time:.3g}':>18}" for time in self.times)
         lines = [f"{'sigma':<{width}}{'drift':>8}{'chi2/free':>11}{'p':>8}{times}"]
-        lines += [" " * (width + 27) + f"{'mean':>10}{'sd':>8}" * len(self.times)]
+        lines.append(" " * (width + 27) + f"{'mean':>10}{'sd':>8}" * len(self.times))
         for label, row in zip(labels, self.rows, strict=True):
-            changes = zip(np.abs(row.mean).max(axis=1), np.abs(row.sd).max(axis=1), strict=True)
-            shown = "".join(f"{mean:>10.3f}{sd:>8.3f}" for mean, sd in changes)
-            lines.append(f"{label:<{width}}{row.drift:>8.3f}{row.misfit:>11.2f}{row.p_value:>8.3f}{shown}")
+            begin = f"{label:<{width}}{row.drift:>8.3f}{row.reduced_chi2:>11.2f}"
+            lines.append(f"{begin}{row.p_value:>8.3f}{_shown_changes(row)}")
         terms = "of terms chosen anew" if self.full else "of the same terms"
-        return "\n".join(
-            [
-                *lines,
-                "changes: of the drift in units of its size; of means and sds in sds, the largest over coordinates",
-                f"a small p: with this sigma no drift {terms} explains the snapshots",
-            ]
+        lines.append(
+            "changes: of the drift in units of its size; of means and sds in sds, the largest over "
+            "coordinates"
         )
+        lines.append(f"a small p: with this sigma no drift {terms} explains the snapshots")
+        return "\n".join(lines)
 
-    def _labels(self) -> list[str]:
-        return [_label(row.sigma) for row in self.rows]
+
+def _shown_changes(row: Assumed) -> str:
+    """The largest changes of a mean and of an sd, time by time."""
+    means = np.abs(row.mean).max(axis=1)
+    sds = np.abs(row.sd).max(axis=1)
+    changes = zip(means, sds, strict=True)
+    return "".join(f"{mean:>10.3f}{sd:>8.3f}" for mean, sd in changes)
 
 
 def sigmas(given: Any) -> list[Any]:
     """The sigmas one by one, or a refusal."""
     if callable(given) or isinstance(given, str) or not isinstance(given, Iterable):
-        raise InputError(expected="sigmas to try, one after the other", found=f"{given!r}", hint="sigma=[0.8, 1.25]")
+        raise InputError(
+            expected="sigmas to try, one after the other",
+            found=f"{given!r}",
+            hint="sigma=[0.8, 1.25]",
+        )
     return list(given)
 
 
-def telling_times(snapshots: Snapshots) -> Float[np.ndarray, " n_times"]:
-    """Up to four of the times after the first snapshot, the last among them, and half a span beyond it."""
-    later = snapshots.times[1:]
-    rows = np.unique(np.linspace(0, len(later) - 1, min(len(later), _MOST_TIMES)).round().astype(int))
-    return np.append(later[rows], later[-1] + 0.5 * (later[-1] - snapshots.times[0]))
-
-
-def standard_diffusion(sigma: Any, scaling: Scaling) -> AbstractDiffusion:
-    """The noise `sigma` in standardised units."""
-    raw = diffusion_from_sigma(sigma, len(scaling.mean))
-    return rescaled(ItoProcess(FunctionDrift(jnp.zeros_like), raw), scaling.inverse).diffusion
-
-
-def sigma_sensitivity(
-    fitted: tuple[Any, Refit],
-    others: Sequence[tuple[Any, Refit | None]],
-    snapshots: Snapshots,
-    start: Snapshot,
-    times: Float[np.ndarray, " n_times"],
-    dt: float,
+def sensitivity(
+    solution: Solution,
+    sigma: Any,
+    times: Sequence[float] | np.ndarray | None = None,
     *,
-    full: bool,
-    law: SquaresLaw | None,
-    key: PRNGKeyArray,
+    full: bool = False,
 ) -> Sensitivity:
-    """Each of the `others` beside the fit, on standardised snapshots, forecasts from `start`, one `law` for all."""
+    """How drift and forecast change with the sigma assumed, and which the snapshots exclude.
 
-    def moments_of(process: ItoProcess) -> tuple[np.ndarray, np.ndarray]:
-        return _moments(push_forward(process, start, times, dt, key=key), start.weights)
+    Each entry of `sigma` is what the estimator takes as `sigma`. The terms of the fitted drift are
+    fitted anew for each; with `full` every fit begins anew and chooses its terms, which takes as
+    long as the fit. Without `times`: up to four of the snapshots' and half a span beyond the last.
+    """
+    hint = "solver='moments'; or fit once for each sigma and compare the forecasts"
+    moments = ended(solution, hint)
+    assert moments.evidence is not None
+    problem = solution.problem
+    fitted = Refit(solution.process, moments.evidence)
+    fit_with = _solved_anew if full else _same_terms
+    with jax.default_device(processor()):
+        others = [(other, fit_with(moments, other)) for other in sigmas(sigma)]
+        compared = ComparedForecast(
+            problem,
+            fitted.process,
+            thin_start(problem),
+            times_or_telling(problem, times),
+            squares_law(moments),
+        )
+        rows = [compared.assumed(problem.sigma, fitted)]
+        rows += [compared.assumed(other, refitted) for other, refitted in others]
+    names = tuple(problem.snapshots.names)
+    return Sensitivity(compared.times, names, tuple(rows), full)
 
-    share = np.concatenate(snapshots.weights) / len(snapshots)
-    process = fitted[1].process
-    g, (mean, sd) = _values(process, snapshots), moments_of(process)
-    spread = np.maximum(sd, 1e-12)
 
-    def assumed(sigma: Any, refit: Refit | None) -> Assumed:
+def _same_terms(solution: MomentsSolution, sigma: Any) -> Refit | None:
+    """The terms of the fit with another noise."""
+    diffusion = standard_diffusion(sigma, solution.problem.scaling)
+    return refit(solution.probing.with_noise(diffusion), solution.terms)
+
+
+def _solved_anew(solution: MomentsSolution, sigma: Any) -> Refit | None:
+    """A fit of its own with another noise."""
+    before = solution.problem
+    problem = Problem.pose(
+        before.observed,
+        sigma,
+        before.dt if before.step_given else "auto",
+        scaling=before.scaling,
+        streams=before.streams,
+        time_varying=before.time_varying,
+    )
+    assert isinstance(solution.solver, Moments)
+    other = solve(problem, solution.solver)
+    assert isinstance(other, MomentsSolution)
+    return None if other.evidence is None else Refit(other.process, other.evidence)
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedForecast:
+    """What every fit is compared with: the fitted process, by its drift and its forecasts.
+
+    - `start`, `times`: of the forecasts. `law`: of the squared residuals, one for all.
+    """
+
+    problem: Problem
+    process: ItoProcess
+    start: Snapshot
+    times: Float[np.ndarray, " n_times"]
+    law: SquaresLaw | None
+
+    def assumed(self, sigma: Any, refit: Refit | None) -> Assumed:
+        """What a sigma leads to; everything is infinite where its chains ran away."""
         if refit is None:
-            nowhere = np.full(mean.shape, np.inf)
+            nowhere = np.full(self._moments.mean.shape, np.inf)
             return Assumed(sigma, np.inf, nowhere, nowhere, np.inf, 0.0)
-        change = _size(_values(refit.process, snapshots) - g, share) / max(_size(g, share), 1e-12)
-        test = goodness_of_fit(refit.evidence, snapshots.times, law)
-        other_mean, other_sd = moments_of(refit.process)
-        moved, widened = _or_infinite((other_mean - mean) / spread), _or_infinite((other_sd - sd) / spread)
-        return Assumed(sigma, change, moved, widened, float(test.chi2.sum() / test.freedom.sum()), test.p_value)
+        snapshots = self.problem.snapshots
+        weights = np.concatenate(snapshots.weights) / len(snapshots)
+        change = _size(_values(refit.process, snapshots) - self._drift, weights)
+        test = judged(refit.evidence, snapshots.times, self.law)
+        mean, sd = self._moments_of(refit.process)
+        spread = np.maximum(self._moments.sd, 1e-12)
+        return Assumed(
+            sigma,
+            drift=change / max(_size(self._drift, weights), 1e-12),
+            mean=_or_infinite((mean - self._moments.mean) / spread),
+            sd=_or_infinite((sd - self._moments.sd) / spread),
+            reduced_chi2=float(test.chi2.sum() / test.freedom.sum()),
+            p_value=test.p_value,
+        )
 
-    rows = tuple(assumed(*one) for one in (fitted, *others))
-    return Sensitivity(times, tuple(snapshots.names), rows, full)
+    @functools.cached_property
+    def _drift(self) -> Float[np.ndarray, "n n_dims"]:
+        return _values(self.process, self.problem.snapshots)
+
+    @functools.cached_property
+    def _moments(self) -> "CloudMoments":
+        return self._moments_of(self.process)
+
+    def _moments_of(self, process: ItoProcess) -> "CloudMoments":
+        key = self.problem.streams.key(Stream.sensitivity)
+        clouds = push_forward(process, self.start, self.times, self.problem.dt, key=key)
+        return _moments(clouds, self.start.weights)
 
 
-def _moments(clouds: Sequence[np.ndarray], w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+class CloudMoments(NamedTuple):
     """Means and sds, both `(n_times, n_dims)`."""
+
+    mean: np.ndarray
+    sd: np.ndarray
+
+
+def _moments(clouds: Sequence[np.ndarray], w: np.ndarray) -> CloudMoments:
     with np.errstate(over="ignore", invalid="ignore"):
         means = [w @ x for x in clouds]
         sds = [np.sqrt(w @ (x - m) ** 2) for x, m in zip(clouds, means, strict=True)]
-    return np.stack(means), np.stack(sds)
+    return CloudMoments(np.stack(means), np.stack(sds))
 
 
 def _or_infinite(values: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(values), values, np.inf)
 
 
-def _size(g: np.ndarray, share: np.ndarray) -> float:
-    return float(np.sqrt(share @ np.sum(g**2, axis=1)))
+def _size(g: np.ndarray, weights: np.ndarray) -> float:
+    return float(np.sqrt(weights @ np.sum(g**2, axis=1)))
 
 
 def _values(process: ItoProcess, snapshots: Snapshots) -> Float[np.ndarray, "n n_dims"]:
     """The drift at the points of every snapshot, at its time."""
-    found = [_map(process.at(float(s.time)).drift, jnp.asarray(s.points, dtype=float)) for s in snapshots]
-    return np.concatenate(found).astype(np.float64)
+    values = []
+    for snapshot in snapshots:
+        drift = process.at(float(snapshot.time)).drift
+        values.append(_drift_at(drift, jnp.asarray(snapshot.points, dtype=float)))
+    return np.concatenate(values).astype(np.float64)
 
 
 @eqx.filter_jit
-def _map(drift: Callable[[Array], Array], x: Float[Array, "n n_dims"]) -> Float[Array, "n n_dims"]:
+def _drift_at(
+    drift: Callable[[Array], Array], x: Float[Array, "n n_dims"]
+) -> Float[Array, "n n_dims"]:
     return jax.vmap(drift)(x)
 
 

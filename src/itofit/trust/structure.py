@@ -1,17 +1,20 @@
 """Which terms are in the drift is not known for sure: models drawn by their posterior probability.
 
-A model is a set A of unknowns of the linear problem J'J v = J'b with prior precisions lambda. Against the same model
-without unknown j, one with it has posterior odds
+A model is a set A of unknowns of the linear problem J'J v = J'b with prior precisions lambda.
+Against the same model without unknown j, one with it has posterior odds
 
-    t = odds * sqrt(lambda / (lambda + s)) exp(q^2 / (2 (lambda + s))),    q = j'P b,  s = j'P j,  P = I - J_A C_A J_A'
+    t = odds * sqrt(lambda / (lambda + s)) exp(q^2 / (2 (lambda + s)))
+    q = j'P b,  s = j'P j,  P = I - J_A C_A J_A'
 
-Unknowns are born at the rate t / (1 + t) and die at the rate 1 / (1 + t): a jump process in continuous time whose
-stationary law is the posterior. All rates are read from one table, which a jump changes by a matrix of rank one.
+Unknowns are born at the rate t / (1 + t) and die at the rate 1 / (1 + t): a jump process in
+continuous time whose stationary law is the posterior. All rates are read from one table, which a
+jump changes by a matrix of rank one.
 
-A newcomer's prior is as wide as is needed to notice it: a few of the standard errors that it would have beside the
-fitted model, lambda = s / WIDTH. A much wider one would call every effect of two or three standard errors absent. What
-is never absent has a wider one. What is in the model keeps the precision of the fit, unless that holds it back by more
-than 1 / LOOSE of what the data say: the fit is allowed to be shrunk, a draw of what could be true is not.
+A candidate's prior is as wide as is needed to notice it: a few of the standard errors that it would
+have beside the fitted model, lambda = s / WIDTH. A much wider one would call every effect of two or
+three standard errors absent. What is never absent has a wider one. What is in the model keeps the
+precision of the fit, unless that holds it back by more than 1 / LOOSE of what the data say: the fit
+is allowed to be shrunk, a draw of what could be true is not.
 """
 
 from typing import NamedTuple
@@ -20,11 +23,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import expit
 
-from itofit.solve.relevance import GONE, Posterior
+from itofit.moments.relevance import EXCLUDED, Posterior
 
-# Prior variance of a newcomer, of one that is always there, and the smallest of what is in the model, in units of
-# squared standard errors.
-WIDTH, WIDE, LOOSE = 4.0, 10.0, 30.0
+# Prior variance of a newcomer, of one that is always there, and the smallest of what is in the
+# model, in units of squared standard errors.
+WIDTH = 4.0
+WIDE = 10.0
+LOOSE = 30.0
 # No draw has a weaker prior than the constants of a fit.
 WEAKEST = 1e-3
 _BURN_IN = 5.0
@@ -52,9 +57,12 @@ def draw_structures(
 ) -> list[Structure]:
     """Models after one unit of time each, from the one of the unknowns `inside`.
 
-    `precision`: of every unknown were it in the model; `log_odds`: of its being there before seeing data.
+    `precision`: of every unknown were it in the model; `log_odds`: of its being there before seeing
+    data.
     """
-    table, found, clock = _swept(jacobian, against, precision, inside), [], -_BURN_IN
+    table = _swept(jacobian, against, precision, inside)
+    found = []
+    clock = -_BURN_IN
     for jump in range(1, _MOST_JUMPS * n_draws + 1):
         rates = expit(_log_ratios(table, precision, inside, log_odds))
         total = float(rates.sum())
@@ -76,24 +84,33 @@ def draw_structures(
 
 def loose_precisions(
     jacobian: Float[np.ndarray, "n_rows n_unknowns"],
-    signal: Float[np.ndarray, "n_signal n_unknowns"],
+    information_root: Float[np.ndarray, "n_root n_unknowns"],
     precision: Float[np.ndarray, " n_unknowns"],
     always: Bool[np.ndarray, " n_unknowns"],
 ) -> Float[np.ndarray, " n_unknowns"]:
-    """The precision of every unknown were it in the model, from those of the fit; what is not in it has `GONE`.
+    """The precision of every unknown were it in the model, from those of the fit; what is not in it
+    has `EXCLUDED`.
 
-    A newcomer's standard error is that of `jacobian`, noise and all: with that of the signal, what the data do not see
-    at all would have no prior.
+    A newcomer's standard error is that of `jacobian`, noise and all: with that of the signal, what
+    the data do not see at all would have no prior.
     """
-    known = np.minimum(precision, np.maximum(information(signal, precision) / LOOSE, WEAKEST))
-    return np.where(precision < GONE, known, information(jacobian, precision) / np.where(always, WIDE, WIDTH))
+    known = np.minimum(
+        precision, np.maximum(information(information_root, precision) / LOOSE, WEAKEST)
+    )
+    return np.where(
+        precision < EXCLUDED,
+        known,
+        information(jacobian, precision) / np.where(always, WIDE, WIDTH),
+    )
 
 
 def information(
     jacobian: Float[np.ndarray, "n_rows n_unknowns"], precision: Float[np.ndarray, " n_unknowns"]
 ) -> Float[np.ndarray, " n_unknowns"]:
-    """What the data say of every unknown beside the rest of the fitted model: one over its squared standard error."""
-    inside = np.flatnonzero(precision < GONE)
+    """What the data say of every unknown beside the rest of the fitted model: one over its squared
+    standard error.
+    """
+    inside = np.flatnonzero(precision < EXCLUDED)
     covariance = Posterior(jacobian[:, inside], precision[inside]).covariance()
     cross = jacobian[:, inside].T @ jacobian
     found = np.sum(jacobian**2, axis=0) - np.sum(cross * (covariance @ cross), axis=0)
@@ -103,7 +120,8 @@ def information(
 
 def _log_ratios(table, precision, inside, log_odds) -> Float[np.ndarray, " n_unknowns"]:
     """Log posterior odds of the model with one unknown flipped, for every unknown."""
-    pivot, last = np.diag(table)[:-1], table[-1, :-1]
+    pivot = np.diag(table)[:-1]
+    last = table[-1, :-1]
     # lambda + s and q; of an unknown in the model, those that it had before it came.
     size = np.where(inside, -1.0 / pivot, np.maximum(pivot, precision))
     q = np.where(inside, last * size, last)
@@ -114,10 +132,11 @@ def _log_ratios(table, precision, inside, log_odds) -> Float[np.ndarray, " n_unk
 def _swept(jacobian, against, precision, inside) -> Float[np.ndarray, "n n"]:
     """The table J'J + Lambda, bordered by J'b, after a sweep of all that is `inside`.
 
-    It holds, for A the model and B the rest, -C_A and C_A J_A'J_B, J_B'P J_B + Lambda_B, and on the border the mean of
-    A and q of B: all that the rates ask for.
+    It holds, for A the model and B the rest, -C_A and C_A J_A'J_B, J_B'P J_B + Lambda_B, and on the
+    border the mean of A and q of B: all that the rates ask for.
     """
-    at, rest = np.flatnonzero(inside), np.append(~inside, True)
+    at = np.flatnonzero(inside)
+    rest = np.append(~inside, True)
     table = np.zeros((len(against) + 1, len(against) + 1))
     table[:-1, :-1] = jacobian.T @ jacobian
     table[:-1, -1] = table[-1, :-1] = against
@@ -126,14 +145,16 @@ def _swept(jacobian, against, precision, inside) -> Float[np.ndarray, "n n"]:
     across = table[np.ix_(at, rest)]
     moved = covariance @ across
     table[np.ix_(rest, rest)] -= across.T @ moved
-    table[np.ix_(at, rest)], table[np.ix_(rest, at)] = moved, moved.T
+    table[np.ix_(at, rest)] = moved
+    table[np.ix_(rest, at)] = moved.T
     table[np.ix_(at, at)] = -covariance
     return table
 
 
 def _sweep(table: Float[np.ndarray, "n n"], k: int) -> None:
     """Take unknown k into the model, or out of it (Beaton's sweep operator), in place."""
-    pivot, row = table[k, k], table[k].copy()
+    pivot = table[k, k]
+    row = table[k].copy()
     table -= np.outer(row / pivot, row)
     table[k] = table[:, k] = row / abs(pivot)
     table[k, k] = -1.0 / pivot

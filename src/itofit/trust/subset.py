@@ -2,10 +2,11 @@
 
     minimise over sets S and c    |J_S c - b|^2 + price |S|
 
-which keeps a column where its squared z-score is above `price`. The search goes by one column in, one out, or one for
-another, whichever gains most, from no column and from all; then from the best set less each pair of its columns, until
-none of these ends lower. All gains of one round are known from A = (J_S'J_S)^-1, with c = A J_S'b, q = J'(b - J_S c),
-B = A J_S'J and s_k = |J_k|^2 - J_k'J_S B_k:
+which keeps a column where its squared z-score is above `price`. The search goes by one column in,
+one out, or one for another, whichever gains most, from no column and from all; then from the best
+set less each pair of its columns, until none of these ends lower. All gains of one round are known
+from A = (J_S'J_S)^-1, with c = A J_S'b, q = J'(b - J_S c), B = A J_S'J and s_k = |J_k|^2 - J_k'J_S
+B_k:
 
     k in           q_k^2 / s_k - price
     j out          price - c_j^2 / A_jj
@@ -23,7 +24,8 @@ from jaxtyping import Float, Int
 _DISTINCT = 1e-8
 # Gains below this are rounding.
 _NOTHING = 1e-9
-_MOST_PAIRS, _MOST_MOVES = 500, 200
+_MOST_PAIRS = 500
+_MOST_MOVES = 200
 
 
 class _Problem(NamedTuple):
@@ -59,14 +61,20 @@ def best_subset(
     ends = [_descended(problem, start) for start in starts if _distinct(problem, start)]
     best = min(ends, key=problem.cost)
     while True:
-        found = min((_descended(problem, less) for less in _less_a_pair(problem, best)), key=problem.cost, default=best)
+        found = min(
+            (_descended(problem, less) for less in _less_a_pair(problem, best)),
+            key=problem.cost,
+            default=best,
+        )
         if problem.cost(found) > problem.cost(best) - _NOTHING:
             return np.asarray(sorted(best), dtype=int)
         best = found
 
 
 def _distinct(problem: _Problem, inside: list[int]) -> bool:
-    return not inside or float(np.linalg.eigvalsh(problem.gram[np.ix_(inside, inside)])[0]) > _DISTINCT
+    return (
+        not inside or float(np.linalg.eigvalsh(problem.gram[np.ix_(inside, inside)])[0]) > _DISTINCT
+    )
 
 
 def _less_a_pair(problem: _Problem, inside: list[int]) -> Iterable[list[int]]:
@@ -92,12 +100,15 @@ def _best_move(problem: _Problem, inside: list[int]) -> tuple[float, list[int]]:
     gram, against, price = problem
     A, c = problem.solved(inside)
     B = A @ gram[inside]
-    q, s = against - c @ gram[inside], np.diag(gram) - np.sum(gram[inside] * B, axis=0)
-    loss, weight = c**2 / np.diag(A), 1.0 / np.diag(A)
+    q = against - c @ gram[inside]
+    s = np.diag(gram) - np.sum(gram[inside] * B, axis=0)
+    loss = c**2 / np.diag(A)
+    weight = 1.0 / np.diag(A)
     enter = _ratio(q, s) - price
     leave = price - loss
     swap = _ratio(q + B * (c * weight)[:, None], s + B**2 * weight[:, None]) - loss[:, None]
-    enter[inside], swap[:, inside] = -np.inf, -np.inf
+    enter[inside] = -np.inf
+    swap[:, inside] = -np.inf
     best = [float(np.max(x, initial=-np.inf)) for x in (enter, leave, swap)]
     kind = int(np.argmax(best))
     if kind == 0:

@@ -1,4 +1,7 @@
-"""The mathematics of the paper: E f(X_t) - E f(X_s) = integral of E[L f(X_u)] du for every test function f."""
+"""The mathematics of the paper: for every test function f,
+
+E f(X_t) - E f(X_s) = integral of E[L f(X_u)] du
+"""
 
 from itofit.weak.generator import ito_push as ito_push
 from itofit.weak.generator import second_order as second_order

@@ -1,7 +1,7 @@
 """Fixed test functions in a snapshot's own units, z = (x - centre) / width:
 
-    first two moments   z_a, z_a z_b                      far-sighted: they see where a distant cloud is
-    cosines             cos(omega_m . z + phase_m)        sharp: they see its shape
+    first two moments   z_a, z_a z_b                  far-sighted: where a distant cloud is
+    cosines             cos(omega_m . z + phase_m)    sharp: its shape
 
 and the covariance of the residuals they give.
 """
@@ -19,7 +19,7 @@ Point = Float[Array, " n_dims"]
 
 
 class AbstractPathProbes(eqx.Module):
-    """Many test functions of the end of a path, which may ask where it began."""
+    """Many test functions of the end of a path, which may depend on where it began."""
 
     @abc.abstractmethod
     def given(self, start: Point) -> Callable[[Point], Float[Array, " n_probes"]]:
@@ -41,14 +41,16 @@ class AbstractProbes(AbstractPathProbes):
         """Which coordinates each f_m depends on."""
 
     @abc.abstractmethod
-    def bend(self, x: Point, covariance: Float[Array, "n_dims n_dims"]) -> Float[Array, " n_probes"]:
+    def bend(
+        self, x: Point, covariance: Float[Array, "n_dims n_dims"]
+    ) -> Float[Array, " n_probes"]:
         """1/2 tr(a f_m''(x)): what noise of covariance a adds to f_m in a unit of time."""
 
     @abc.abstractmethod
     def paired(
         self, points: Float[Array, "n n_dims"], phi: Float[Array, "n n_features"]
     ) -> Float[Array, "n_probes n_dims n_features"]:
-        """sum_i grad f_m(x_i) phi(x_i)', by products with matrices of n rows and no larger array."""
+        """sum_i grad f_m(x_i) phi(x_i)', by products of matrices of n rows, no larger array."""
 
 
 class MomentProbes(AbstractProbes):
@@ -68,7 +70,9 @@ class MomentProbes(AbstractProbes):
         rows, columns = self._columns()
         return np.concatenate([unit, unit[rows] | unit[columns]])
 
-    def bend(self, x: Point, covariance: Float[Array, "n_dims n_dims"]) -> Float[Array, " n_probes"]:
+    def bend(
+        self, x: Point, covariance: Float[Array, "n_dims n_dims"]
+    ) -> Float[Array, " n_probes"]:
         rows, columns = self._columns()
         scaled = covariance / (self.width[:, None] * self.width)
         return jnp.concatenate([jnp.zeros_like(x), scaled[rows, columns]])
@@ -78,9 +82,11 @@ class MomentProbes(AbstractProbes):
     ) -> Float[Array, "n_probes n_dims n_features"]:
         rows, columns = self._columns()
         z = (points - self.centre) / self.width
-        unit, one, first = jnp.diag(1.0 / self.width)[:, :, None], jnp.sum(phi, axis=0), z.T @ phi
-        products = unit[rows] * first[columns][:, None, :] + unit[columns] * first[rows][:, None, :]
-        return jnp.concatenate([unit * one, products])
+        unit = jnp.diag(1.0 / self.width)[:, :, None]
+        phi_sum = jnp.sum(phi, axis=0)
+        z_phi = (z.T @ phi)[:, None, :]
+        products = unit[rows] * z_phi[columns] + unit[columns] * z_phi[rows]
+        return jnp.concatenate([unit * phi_sum, products])
 
     def _columns(self) -> Int[np.ndarray, "2 n_pairs"]:
         return np.asarray(self.pairs, dtype=int).reshape(-1, 2).T
@@ -100,7 +106,9 @@ class CosineProbes(AbstractProbes):
     def support(self) -> Bool[np.ndarray, "n_probes n_dims"]:
         return np.asarray(self.omega) != 0.0
 
-    def bend(self, x: Point, covariance: Float[Array, "n_dims n_dims"]) -> Float[Array, " n_probes"]:
+    def bend(
+        self, x: Point, covariance: Float[Array, "n_dims n_dims"]
+    ) -> Float[Array, " n_probes"]:
         omega = self.omega / self.width
         return -0.5 * self(x) * jnp.sum((omega @ covariance) * omega, axis=1)
 
@@ -108,7 +116,8 @@ class CosineProbes(AbstractProbes):
         self, points: Float[Array, "n n_dims"], phi: Float[Array, "n n_features"]
     ) -> Float[Array, "n_probes n_dims n_features"]:
         angles = ((points - self.centre) / self.width) @ self.omega.T + self.phase
-        return -(self.omega / self.width)[:, :, None] * (jnp.sin(angles).T @ phi)[:, None, :]
+        sin_phi = jnp.sin(angles).T @ phi
+        return -(self.omega / self.width)[:, :, None] * sin_phi[:, None, :]
 
 
 class JoinedProbes(AbstractProbes):
@@ -122,7 +131,9 @@ class JoinedProbes(AbstractProbes):
     def support(self) -> Bool[np.ndarray, "n_probes n_dims"]:
         return np.concatenate([part.support() for part in self.parts])
 
-    def bend(self, x: Point, covariance: Float[Array, "n_dims n_dims"]) -> Float[Array, " n_probes"]:
+    def bend(
+        self, x: Point, covariance: Float[Array, "n_dims n_dims"]
+    ) -> Float[Array, " n_probes"]:
         return jnp.concatenate([part.bend(x, covariance) for part in self.parts])
 
     def paired(
@@ -132,18 +143,20 @@ class JoinedProbes(AbstractProbes):
 
 
 def units_of(x: Float[np.ndarray, "n n_dims"], w: Float[np.ndarray, " n"]) -> tuple[Point, Point]:
-    """Centre and width of a cloud: its mean and sd; a coordinate without spread has some."""
+    """Centre and width of a cloud: its mean and sd, the latter never 0."""
     mean = w @ x
     sd = np.sqrt(w @ (x - mean) ** 2)
-    return jnp.asarray(mean, dtype=float), jnp.asarray(np.maximum(sd, 1e-6 * sd.max() + 1e-12), dtype=float)
+    width = np.maximum(sd, 1e-6 * sd.max() + 1e-12)
+    return jnp.asarray(mean, dtype=float), jnp.asarray(width, dtype=float)
 
 
 def moment_pairs(n_dims: int, most: int, rng: np.random.Generator) -> tuple[tuple[int, int], ...]:
-    """Every square and every product of two coordinates; of the products a random choice where they are too many."""
+    """Every square, and every product of two coordinates or a random choice of `most` of them."""
     squares = [(a, a) for a in range(n_dims)]
     products = list(combinations(range(n_dims), 2))
     if len(products) > most:
-        products = [products[i] for i in sorted(rng.choice(len(products), most, replace=False))]
+        drawn = rng.choice(len(products), most, replace=False)
+        products = [products[i] for i in sorted(drawn)]
     return tuple(squares + products)
 
 

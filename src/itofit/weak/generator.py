@@ -6,12 +6,13 @@ du = m dt + V dW, then W u + b has drift W m and dispersion W V, and tanh u has
     drift       tanh'(u) m + 1/2 tanh''(u) sum_c V_c^2
     dispersion  tanh'(u) V
 
-Pushed through from x with (m, V) = (g(x), S(x)), the drift of the output is L f(x) and its dispersion
-is S' grad f(x). This is the forward-mode Laplacian with the drift folded into the same column: D + 2
-columns in all. With (m, V) = (0, I) it returns the gradient and half the Laplacian.
+Pushed through from x with (m, V) = (g(x), S(x)), the drift of the output is L f(x) and its
+dispersion is S' grad f(x). This is the forward-mode Laplacian with the drift folded into the same
+column: D + 2 columns in all. With (m, V) = (0, I) it returns the gradient and half the Laplacian.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,28 +24,42 @@ Scalar = Float[Array, ""]
 Point = Float[Array, " n_dims"]
 
 
+class ItoImage(NamedTuple):
+    """What a function makes of an Itô process at a point: value, drift (L f) and dispersion."""
+
+    value: Float[Array, " n_out"]
+    drift: Float[Array, " n_out"]
+    dispersion: Float[Array, "n_noise n_out"]
+
+
 def ito_push(
     network: TanhNetwork, x: Point, drift: Point, dispersion: Float[Array, "n_dims n_noise"]
-) -> tuple[Float[Array, " n_out"], Float[Array, " n_out"], Float[Array, "n_noise n_out"]]:
-    """Value, drift (the generator) and dispersion of network(X) where dX = drift dt + dispersion dW at x."""
-    value, rate, spread = x, drift, dispersion.T
+) -> ItoImage:
+    """The image of X under a network, where dX = drift dt + dispersion dW at x."""
+    value = x
+    rate = drift
+    spread = dispersion.T
     for weight, bias in zip(network.weights[:-1], network.biases[:-1], strict=True):
-        rate, spread = weight @ rate, spread @ weight.T
+        rate = weight @ rate
+        spread = spread @ weight.T
         value = jnp.tanh(weight @ value + bias)
         slope = 1.0 - value**2
         rate = slope * rate - value * slope * jnp.sum(spread**2, axis=0)
         spread = slope * spread
-    weight, bias = network.weights[-1], network.biases[-1]
-    return weight @ value + bias, weight @ rate, spread @ weight.T
+    weight = network.weights[-1]
+    bias = network.biases[-1]
+    return ItoImage(weight @ value + bias, weight @ rate, spread @ weight.T)
 
 
 def second_order(
     f: Callable[[Point], Scalar], x: Point, drift: Point, dispersion: Float[Array, "n_dims n_noise"]
 ) -> tuple[Scalar, Scalar]:
-    """Value and generator of any smooth f: a derivative along g, a second one along each column of S."""
+    """Value and generator of any smooth f: derivatives along g, and twice along columns of S."""
 
     def along(direction):
-        slope = lambda y: jax.jvp(f, (y,), (direction,))[1]  # noqa: E731
+        def slope(y):
+            return jax.jvp(f, (y,), (direction,))[1]
+
         return jax.jvp(slope, (x,), (direction,))[1]
 
     value, transport = jax.jvp(f, (x,), (drift,))
@@ -54,9 +69,10 @@ def second_order(
 def sketched(
     dispersion: Float[Array, "n_dims n_noise"], n_sketch: int, x: Point, key: PRNGKeyArray
 ) -> Float[Array, "n_dims n_sketch"]:
-    """S V with random signs V, E[V V'] = I: an unbiased trace with `n_sketch` columns for high dimension.
+    """S V with random signs V, E[V V'] = I: an unbiased trace with `n_sketch` columns.
 
-    The bits of x are folded into the key, so every point has signs of its own and the error averages out.
+    For high dimension. The bits of x are folded into the key, so every point has signs of its own
+    and the error averages out.
     """
     bits = jax.lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32)
     for word in bits[:2]:

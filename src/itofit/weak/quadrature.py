@@ -1,4 +1,7 @@
-"""Quadrature in time: integral of F(u) du over a mesh by the trapezoid rule, on all nodes or on a random few."""
+"""Quadrature in time: the integral of F(u) du over a mesh by the trapezoid rule.
+
+On all nodes, or without bias on a random few.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +23,7 @@ def stratified_nodes(
     on node k with probability in proportion to w_k.
     """
     edges = jnp.cumsum(weights)
-    u = (jnp.arange(n_strata) + jax.random.uniform(key, (n_strata,), weights.dtype)) / n_strata
+    jitter = jax.random.uniform(key, (n_strata,), weights.dtype)
+    u = (jnp.arange(n_strata) + jitter) / n_strata
     nodes = jnp.searchsorted(edges, u * edges[-1], side="right")
     return jnp.minimum(nodes, len(weights) - 1), jnp.full(n_strata, edges[-1] / n_strata)

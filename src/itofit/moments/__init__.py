@@ -1,0 +1,1 @@
+"""The moments solver: many fixed probes at once, whitened, and Gauss-Newton."""

@@ -1,0 +1,114 @@
+"""What the linear algebra at a solution of the moments solver says."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from itofit.moments.gauss_newton import State
+from itofit.moments.relevance import EXCLUDED, Posterior
+from itofit.moments.residuals import Residual
+from itofit.moments.whitening import Whitening
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What the linear algebra at the solution says.
+
+    Parameters
+    ----------
+    coefficients : array of shape (n_features, n_dims)
+        Of the features in the model, in standardised units of state per unit of time.
+    covariance : array of shape (n_features * n_dims, n_features * n_dims)
+        Of the flattened coefficients, given the precisions.
+    precision : array of shape (n_features, n_dims)
+        Of the prior of the coefficients.
+    ends : array of shape (n_transitions, 2)
+        The snapshots every transition goes from and to.
+    chi2 : array of shape (n_transitions,)
+        Squared whitened residuals of every transition.
+    n_rows : array of shape (n_transitions,)
+        The number of these residuals.
+    n_points : array of shape (n_transitions,)
+        Effective points of both ends, from which the covariance of the residuals is known.
+    n_determined : array of shape (n_transitions,)
+        How many of its rows the drift takes; in all, the coefficients that the data determine.
+    alive : array of shape (n_groups, n_dims)
+        Which group of features is in the model for which output.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from itofit.moments.evidence import Evidence
+    >>> evidence = Evidence(
+    ...     coefficients=np.ones((2, 1)), covariance=np.eye(2), precision=np.ones((2, 1)),
+    ...     ends=np.array([[0, 1], [1, 2]]), chi2=np.array([9.0, 8.0]), n_rows=np.array([10, 10]),
+    ...     n_points=np.array([200.0, 200.0]), n_determined=np.array([1.5, 1.5]),
+    ...     alive=np.ones((2, 1), dtype=bool),
+    ... )
+    >>> evidence.reduced_chi2, evidence.gaps
+    (1.0, [0, 1])
+    """
+
+    coefficients: Float[np.ndarray, "n_features n_dims"]
+    covariance: Float[np.ndarray, "n_coefficients n_coefficients"]
+    precision: Float[np.ndarray, "n_features n_dims"]
+    ends: Int[np.ndarray, "n_transitions 2"]
+    chi2: Float[np.ndarray, " n_transitions"]
+    n_rows: Int[np.ndarray, " n_transitions"]
+    n_points: Float[np.ndarray, " n_transitions"]
+    n_determined: Float[np.ndarray, " n_transitions"]
+    alive: np.ndarray
+
+    @property
+    def reduced_chi2(self) -> float:
+        """Chi-squared by degree of freedom.
+
+        About 1 for a model that fits, less where snapshots share particles.
+        """
+        return float(np.sum(self.chi2)) / self.n_free
+
+    @property
+    def n_free(self) -> float:
+        """Degrees of freedom: residuals minus the coefficients they determine."""
+        return max(1.0, float(np.sum(self.n_rows)) - float(np.sum(self.n_determined)))
+
+    @property
+    def gaps(self) -> list[int]:
+        """The snapshot every transition starts at."""
+        return [int(start) for start, _ in self.ends]
+
+
+def evidence_at(residual: Residual, state: State, whitening: Whitening) -> Evidence:
+    """The evidence at a state, of whitened residuals y and their Jacobian J there."""
+    alive = state.prior.alive
+    y = whitening(state.read(residual))
+    J = residual.jacobian(state.v, whitening, np.flatnonzero(alive))
+    inside = Posterior(J, state.prior.diagonal[alive]).covariance()
+    covariance = np.zeros((len(alive), len(alive)))
+    covariance[np.ix_(alive, alive)] = inside
+    n_rows = np.asarray([len(basis) for basis in whitening.bases])
+    first_row = np.concatenate([[0], np.cumsum(n_rows)[:-1]])
+    leverage = np.sum((J @ inside) * J, axis=1)
+    n_dims = residual.snapshots.n_dims
+    count = residual.n_coefficients
+    precision = np.minimum(state.prior.diagonal[:count], EXCLUDED)
+    sizes = [group.size for group in residual.dictionary.groups]
+    first_feature = np.cumsum([0, *sizes])[:-1]
+    return Evidence(
+        coefficients=residual.speed * state.v[:count].reshape(-1, n_dims),
+        covariance=residual.speed**2 * covariance[:count, :count],
+        precision=precision.reshape(-1, n_dims),
+        ends=np.asarray(residual.ends),
+        chi2=np.add.reduceat(y**2, first_row),
+        n_rows=n_rows,
+        n_points=effective_points(residual),
+        n_determined=np.add.reduceat(leverage, first_row),
+        alive=alive[:count].reshape(-1, n_dims)[first_feature],
+    )
+
+
+def effective_points(residual: Residual) -> Float[np.ndarray, " n_transitions"]:
+    """By transition the effective number of points of both ends."""
+    effective = [1.0 / float(np.sum(w**2)) for w in residual.snapshots.weights]
+    return np.asarray([effective[start] + effective[target] for start, target in residual.ends])

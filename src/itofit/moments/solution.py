@@ -1,0 +1,168 @@
+"""What the moments solver returns: the process, and the linear algebra later questions need."""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from itofit.errors import InputError
+from itofit.moments.evidence import Evidence
+from itofit.moments.gauss_newton import State
+from itofit.moments.library import Library, library_for
+from itofit.moments.linearised import Linearised, Terms, linearised, state_of
+from itofit.moments.options import MomentsOptions
+from itofit.moments.probing import Probing
+from itofit.moments.residuals import Residual
+from itofit.moments.whitening import Whitening
+from itofit.process.drift import FeatureDrift
+from itofit.process.features import Dictionary
+from itofit.solution import Solution
+from itofit.solve.records import drift_arrays, drift_values, noise_arrays, record_arrays
+
+# Chi-squared by degree of freedom that draws a warning, beyond four sds of its own noise.
+_LARGE_REDUCED_CHI2 = 1.5
+_PATHS = {
+    "simulated": [],
+    "observed": [
+        "snapshots are dense in time: the observed clouds were the path, without simulation"
+    ],
+    "corrected": [
+        "snapshots are dense in time: the observed clouds were the path, each gap corrected by a "
+        "simulation"
+    ],
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MomentsSolution(Solution):
+    """A solution of the moments solver, with the linear algebra at hand that later questions need.
+
+    Parameters
+    ----------
+    problem : Problem
+        What was asked.
+    process : ItoProcess
+        The fitted process, in the units of the problem.
+    outcome : Outcome
+        How the run ended.
+    history : GaussNewtonHistory
+        What was logged.
+    n_iter : int
+        Gauss-Newton steps taken.
+    seconds : float
+        How long it took.
+    dt_error : float
+        How far halving dt moves a mean or sd, in sds.
+    solver : MomentsOptions
+        The options it was solved with.
+    dictionary : Dictionary
+        The features in the model.
+    evidence : Evidence or None
+        What the linear algebra says at the solution; None where the run was interrupted.
+    path : {"simulated", "observed", "corrected"}
+        Between snapshots: simulated chains, the observed clouds, or these corrected by a simulation
+        of each gap.
+    final_residual : Residual or None
+        The residual at the solution, where the run left it and it is not too large to be held.
+
+    Examples
+    --------
+    >>> import jax
+    >>> from itofit import FokkerPlanckProcess, known_system
+    >>> snapshots = known_system("ou").observe(200, [0.0, 0.3, 1.0], key=jax.random.key(1))
+    >>> solution = FokkerPlanckProcess(0.7, random_state=0).fit(snapshots).solution_
+    >>> solution.path, solution.outcome.name
+    ('simulated', 'converged')
+    >>> len(solution.whitening.bases)
+    2
+    """
+
+    solver: MomentsOptions
+    dictionary: Dictionary
+    evidence: Evidence | None
+    path: str
+    final_residual: Residual | None = None
+
+    @property
+    def terms(self) -> Terms:
+        """What a fit that ended chose."""
+        if self.evidence is None:
+            raise InputError(
+                expected="a moments fit that ended",
+                found=f"one that did not: {self.outcome.value}",
+                hint="fit again",
+            )
+        return Terms(self.dictionary, self.evidence, self.path)
+
+    @functools.cached_property
+    def probing(self) -> Probing:
+        """The problem under the solver's probes, with the noise that was fitted."""
+        return Probing(self.problem.with_noise(self.process.diffusion), self.solver)
+
+    @functools.cached_property
+    def library(self) -> Library:
+        """What could have been in the model."""
+        return library_for(self.problem, self.solver)
+
+    @functools.cached_property
+    def residual(self) -> Residual:
+        """The residual of the path of this fit; parameters of the noise count from the fitted."""
+        if self.final_residual is not None:
+            return self.final_residual
+        terms = self.terms
+        return self.probing.on_path(terms.path, terms.dictionary, terms.evidence.gaps)
+
+    @functools.cached_property
+    def state(self) -> State:
+        """The solution, every coefficient with its own precision."""
+        n_noise = self.process.diffusion.n_parameters
+        return state_of(self.terms, self.probing.speed, n_noise)
+
+    @functools.cached_property
+    def whitening(self) -> Whitening:
+        """The covariance of the residuals at the solution."""
+        return self.probing.whitening(self.residual, self.state.v)
+
+    @functools.cached_property
+    def linearised(self) -> Linearised:
+        """The linear problem at the solution, what was left out of the drift beside it."""
+        return linearised(self.probing, self.terms, self.residual, self.state, self.library)
+
+    def doubts(self) -> list[str]:
+        evidence = self.evidence
+        if evidence is None:
+            return []
+        allowed = _LARGE_REDUCED_CHI2 + 4.0 / np.sqrt(evidence.n_free)
+        if not evidence.reduced_chi2 > allowed:
+            return []
+        remedy = "look at sigma"
+        if not self.problem.time_varying:
+            remedy = "try time_varying=True, look at sigma,"
+        return [
+            f"chi-squared is {evidence.reduced_chi2:.1f} times its degrees of freedom: no drift of "
+            f"this dictionary with this sigma explains the snapshots; {remedy} or give a "
+            "dictionary of your own (solver=Moments(dictionary=...))"
+        ]
+
+    def remarks(self) -> list[str]:
+        return list(_PATHS[self.path])
+
+    def values(self) -> dict[str, Any]:
+        groups = self.dictionary.groups
+        return {
+            "path": self.path,
+            "features": drift_values(self._drift),
+            "groups": [[group.size, group.kind, list(group.coordinates)] for group in groups],
+        }
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        arrays = drift_arrays(self._drift) | noise_arrays(self.process.diffusion)
+        if self.evidence is None:
+            return arrays
+        return arrays | record_arrays("evidence", self.evidence)
+
+    @property
+    def _drift(self) -> FeatureDrift:
+        assert isinstance(self.process.drift, FeatureDrift)
+        return self.process.drift

@@ -1,0 +1,1 @@
+"""Transport: exact plans, Sinkhorn, bridges and displacement between clouds."""
