@@ -29,6 +29,5 @@ from itofit.snapshots import read_snapshots as read_snapshots
 from itofit.snapshots import split_rows as split_rows
 from itofit.snapshots import write_snapshots as write_snapshots
 from itofit.solution import Outcome as Outcome
-from itofit.solvers import solve as solve
 from itofit.trust.compare import compare as compare
 from itofit.version import VERSION as __version__  # noqa: F401

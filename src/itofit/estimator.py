@@ -83,6 +83,8 @@ class FokkerPlanckProcess(ProcessFace):
         Seed of everything random; None for a fresh one.
     verbose : bool
         Show a progress bar.
+    **moved
+        None: parameters that are a solver's are refused here, with the place they went to.
 
     Attributes
     ----------

@@ -32,8 +32,12 @@ _MOST_CHECKED = 1000
 
 @dataclass(frozen=True, eq=False)
 class Conditional:
-    """Where paths from given states are later, as draws: `(n_paths, n_dims)`, or one such array a
-    state.
+    """Where paths from given states are later.
+
+    Parameters
+    ----------
+    draws : array of shape (..., n_paths, n_dims)
+        Ends of paths, one set for every state.
     """
 
     draws: Float[np.ndarray, "*n n_paths n_dims"]
@@ -56,7 +60,18 @@ class Conditional:
     def quantile(
         self, levels: float | Sequence[float]
     ) -> Float[np.ndarray, "*levels_and_n n_dims"]:
-        """Conditional quantiles, coordinate by coordinate; several levels come first."""
+        """Conditional quantiles, coordinate by coordinate; several levels come first.
+
+        Parameters
+        ----------
+        levels : float or sequence of float
+            Between 0 and 1; several come first in the result.
+
+        Returns
+        -------
+        array of shape (..., n_dims)
+            Coordinate by coordinate.
+        """
         wanted = np.asarray(levels, dtype=np.float64)
         if wanted.size == 0 or not np.all((wanted >= 0.0) & (wanted <= 1.0)):
             raise InputError(

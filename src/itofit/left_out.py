@@ -21,8 +21,10 @@ from itofit.snapshots.clouds import Snapshots, time_tolerance
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """A fit without one time: the `model`, the cells `held_out`, its `forecast` of them and the
-    `scorecard`.
+    """A fit without one time.
+
+    `time` is the one left out, `model` the fit, `held_out` the cells it did not meet, `forecast`
+    what it says of them and `scorecard` how good that is.
 
     `kind` says whether snapshots lie on both sides of the time (`interpolation`) or on one
     (`extrapolation`).

@@ -93,15 +93,42 @@ class Streams:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A fit as it is asked for.
+    """A fit as it is asked for; made by `Problem.pose`.
 
-    - `observed`: the snapshots in the user's units. `snapshots`: the same in the solver's, those of
-      `scaling`.
-    - `sigma`: as the user gave it. `diffusion`: the noise in the solver's units, or where its
-      learning starts.
-    - `dt`: longest step; `step_given` says that the user chose it. `refinement`: how often it has
-      been halved since.
-    - `time_varying`: whether the drift may change with time.
+    Parameters
+    ----------
+    observed : Snapshots
+        In the user's units.
+    snapshots : Snapshots
+        The same in the solver's units, those of `scaling`.
+    scaling : Scaling
+        From the user's units to the solver's.
+    sigma : str, number, array or callable
+        The noise as the user gave it.
+    diffusion : AbstractDiffusion
+        The noise in the solver's units, or where its learning starts.
+    dt : float
+        Longest step.
+    streams : Streams
+        All randomness of the fit.
+    step_given : bool
+        Whether the user chose the step.
+    time_varying : bool
+        Whether the drift may change with time.
+    refinement : int
+        How often the step has been halved.
+
+    Examples
+    --------
+    >>> import jax
+    >>> from itofit import Moments, Problem, known_system
+    >>> from itofit.problem import Streams
+    >>> snapshots = known_system("ou").observe(50, [0.0, 0.5, 1.0], key=jax.random.key(0))
+    >>> streams = Streams(0)
+    >>> scaling = Moments().scaling(snapshots, streams)
+    >>> problem = Problem.pose(snapshots, 0.7, 0.05, scaling=scaling, streams=streams)
+    >>> problem.span
+    1.0
     """
 
     observed: Snapshots
@@ -126,7 +153,28 @@ class Problem:
         streams: Streams,
         time_varying: bool = False,
     ) -> "Problem":
-        """The problem of a fit; with `dt="auto"` the step comes from the data."""
+        """The problem of a fit.
+
+        Parameters
+        ----------
+        observed : Snapshots
+            In the user's units.
+        sigma : str, number, array or callable
+            The noise, known or the kind to be learned, as `FokkerPlanckProcess` takes it.
+        dt : float or "auto"
+            Longest step; with "auto" it comes from the data.
+        scaling : Scaling
+            To the units of the solver.
+        streams : Streams
+            All randomness of the fit.
+        time_varying : bool
+            Whether the drift may change with time.
+
+        Returns
+        -------
+        Problem
+            For `solver.solve`.
+        """
         snapshots = scaling.transform(observed)
         if is_learned(sigma):
             rng = streams.rng(Stream.noise_network)
@@ -161,18 +209,59 @@ class Problem:
         return Clock.over(self.snapshots.times) if self.time_varying else None
 
     def as_fitted(self, *, step_given: bool, refinement: int) -> "Problem":
-        """The same as a fit left it, whose step was chosen or halved."""
+        """The same as a fit left it.
+
+        Parameters
+        ----------
+        step_given : bool
+            Whether the user chose the step.
+        refinement : int
+            How often it was halved.
+
+        Returns
+        -------
+        Problem
+            With these.
+        """
         return replace(self, step_given=step_given, refinement=refinement)
 
     def with_halved_step(self) -> "Problem":
-        """The same with half the step."""
+        """The same with half the step.
+
+        Returns
+        -------
+        Problem
+            One refinement further.
+        """
         return replace(self, dt=self.dt / 2.0, refinement=self.refinement + 1)
 
     def with_noise(self, diffusion: AbstractDiffusion) -> "Problem":
-        """The same with another noise, in the solver's units."""
+        """The same with another noise.
+
+        Parameters
+        ----------
+        diffusion : AbstractDiffusion
+            In the solver's units.
+
+        Returns
+        -------
+        Problem
+            With that noise.
+        """
         return replace(self, diffusion=diffusion)
 
     def between(self, snapshots: Snapshots) -> "Problem":
-        """The same question asked of other snapshots, which are in the solver's units."""
+        """The same question asked of other snapshots.
+
+        Parameters
+        ----------
+        snapshots : Snapshots
+            In the solver's units.
+
+        Returns
+        -------
+        Problem
+            Of these snapshots.
+        """
         observed = self.scaling.inverse.transform(snapshots)
         return replace(self, observed=observed, snapshots=snapshots)

@@ -2,18 +2,19 @@
 marginals cannot.
 """
 
+from dataclasses import replace
+from typing import NamedTuple
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from itofit import FokkerPlanckProcess, InputError, PairedSnapshots, Snapshots, split_rows
+from itofit import FokkerPlanckProcess, InputError, Moments, PairedSnapshots, Snapshots, split_rows
 from itofit.moments.options import MomentsOptions
-from itofit.moments.probing import Task
 from itofit.moments.residuals import Simulated
-from itofit.moments.whitening import Whitening, contributions_of
+from itofit.moments.whitening import Spread, Whitening, contributions_of
 from itofit.process.features import affine
 from itofit.process.noise import ConstantDiffusion, first_noise
-from itofit.simulate.mesh import Mesh
 from itofit.snapshots.scaling import Scaling
 from itofit.trust.goodness import law_of_squares
 
@@ -23,7 +24,7 @@ RATE = 0.8
 DT = 0.05
 TIMES = (0.0, 0.5, 1.0, 1.5)
 NOISE = np.sqrt(2.0 * RATE)
-FEW = {"n_single": 4, "n_draws": 2}
+FEW = Moments(n_single=4, n_draws=2)
 
 
 def panel(n, seed):
@@ -42,13 +43,12 @@ def paired(n=400, seed=0):
     return PairedSnapshots.from_panel(panel(n, seed), TIMES)
 
 
-def model(data, **changes):
-    given = {"dt": DT, "solver": "moments", "random_state": 0, "options": FEW}
-    return FokkerPlanckProcess(**(given | changes)).fit(data)
+def fitted(data, solver=FEW):
+    return FokkerPlanckProcess(dt=DT, solver=solver, random_state=0).fit(data)
 
 
-def slope(fit):
-    return (fit.drift(np.array([1.0])) - fit.drift(np.array([-1.0])))[0] / 2.0
+def slope(model):
+    return (model.drift(np.array([1.0])) - model.drift(np.array([-1.0])))[0] / 2.0
 
 
 def plane(n=150, seed=3):
@@ -62,26 +62,33 @@ def plane(n=150, seed=3):
     return PairedSnapshots.from_arrays(clouds, (0.0, 0.3, 0.6))
 
 
-def plane_residual(n_draws=2):
-    """The residual of an affine drift and a learned diagonal noise, and unknowns that are not the
-    solution.
+class AtUnknowns(NamedTuple):
+    residual: Simulated
+    v: np.ndarray
+
+
+@pytest.fixture(scope="module")
+def plane_residual(probing_of):
+    """A function: the residual of an affine drift and a learned diagonal noise, so many draws of
+    each start point, and unknowns that are not the solution.
     """
     data = plane()
-    diffusion = first_noise("learn", data, Scaling.identity(2), 0)
-    options = MomentsOptions(n_single=2, n_pair=1)
-    task = Task(data, diffusion, Mesh.refine(data.times, 0.1), options, 0, True)
-    residual = task.residual(affine(2), n_draws, cosines=True)
-    v = 0.1 * np.random.default_rng(1).standard_normal(
-        residual.n_coefficients + diffusion.n_parameters
-    )
-    return task, residual, v
+    diffusion = first_noise("learn", data, Scaling.identity(2), np.random.default_rng(0))
+    probing = probing_of(data, diffusion, 0.1, MomentsOptions(n_single=2, n_pair=1))
+
+    def simulated(n_draws):
+        residual = probing.simulated(affine(2), n_draws, cosines=True)
+        n_unknowns = residual.n_coefficients + diffusion.n_parameters
+        return AtUnknowns(residual, 0.1 * np.random.default_rng(1).standard_normal(n_unknowns))
+
+    return simulated
 
 
 # The equation
 
 
 def chain_ends(residual, transition, v):
-    """The Euler chains of one flight in numpy, draw by draw, from its own noise."""
+    """The Euler chains of one transition in numpy, draw by draw, from its own noise."""
     drift = residual.drift(v)
     noise = residual.noise(v)
     W = np.asarray(drift.coefficients, dtype=float)
@@ -102,16 +109,16 @@ def standard(x, like):
 def by_hand(start, target, ends):
     """r_jm by its definition, in the order of instruments and then of probes."""
     z = np.clip(standard(start, start), -3.0, 3.0)
+    lines = [z[:, 0], z[:, 1]]
+    bowls = [(z[:, a] ** 2 - 1) / np.sqrt(2) for a in range(2)]
     rows = []
-    for j, h in enumerate(
-        [z[:, 0], z[:, 1], (z[:, 0] ** 2 - 1) / np.sqrt(2), (z[:, 1] ** 2 - 1) / np.sqrt(2)]
-    ):
+    for j, h in enumerate([*lines, *bowls]):
         a = j % 2
-        square = j >= 2
+        is_bowl = j >= 2
 
-        def f(x, a=a, square=square):
+        def f(x, a=a, is_bowl=is_bowl):
             u = standard(x, target)
-            if square:
+            if is_bowl:
                 return np.column_stack([u, u[:, a] ** 2])
             waves = [np.cos(1.5 * u[:, a]), np.sin(1.5 * u[:, a])]
             return np.column_stack([u, u**2, u[:, 0] * u[:, 1], *waves])
@@ -120,40 +127,39 @@ def by_hand(start, target, ends):
     return np.concatenate(rows)
 
 
-def test_the_residual_is_the_mean_over_individuals_of_instrument_times_surprise():
-    _, residual, v = plane_residual()
+def test_the_residual_is_the_mean_over_individuals_of_instrument_times_surprise(plane_residual):
+    residual, v = plane_residual(2)
     clouds = residual.snapshots.clouds
-    for transition, found in zip(residual.transitions, residual(v), strict=True):
-        want = by_hand(
-            clouds[transition.start], clouds[transition.target], chain_ends(residual, transition, v)
-        )
+    for transition, rows in zip(residual.transitions, residual(v), strict=True):
+        ends = chain_ends(residual, transition, v)
+        want = by_hand(clouds[transition.start], clouds[transition.target], ends)
         # Single precision of sums over 150 individuals.
-        np.testing.assert_allclose(found[-len(want) :], want, atol=2e-5)
+        np.testing.assert_allclose(rows[-len(want) :], want, atol=2e-5)
 
 
 @pytest.mark.parametrize("backwards", [False, True])
-def test_the_jacobian_is_the_slope_of_the_residual(backwards, monkeypatch):
+def test_the_jacobian_is_the_slope_of_the_residual(backwards, monkeypatch, plane_residual):
     """Central differences of single precision values: h^2 and 1e-6 / h are below 2e-3 of slopes of
     order one.
     """
     monkeypatch.setattr(Simulated, "_adjoints_are_cheaper", lambda *_: backwards)
-    _, residual, v = plane_residual(n_draws=1)
+    residual, v = plane_residual(1)
     every = np.arange(len(v))
     step = 0.02
-    found = residual.slopes(v, [np.eye(len(r)) for r in residual(v)], every)
+    slopes = residual.slopes(v, [np.eye(len(r)) for r in residual(v)], every)
     for p in every:
         move = step * (every == p)
-        for rows, up, down in zip(found, residual(v + move), residual(v - move), strict=True):
+        for rows, up, down in zip(slopes, residual(v + move), residual(v - move), strict=True):
             np.testing.assert_allclose(rows[:, p], (up - down) / (2 * step), atol=4e-3)
 
 
-def test_folds_are_of_individuals():
+def test_folds_are_of_individuals(plane_residual):
     """The folds' residuals, each over a quarter of the individuals at both ends, have the whole one
     as their mean.
     """
-    _, residual, v = plane_residual(n_draws=1)
+    residual, v = plane_residual(1)
     folds = residual.folds()
-    sizes = [[len(f.weights) for f in part.transitions] for part in folds]
+    sizes = [[len(batch.weights) for batch in part.transitions] for part in folds]
     for n, whole in enumerate(residual(v)):
         mean = sum(size[n] * part(v)[n] for size, part in zip(sizes, folds, strict=True)) / 150
         np.testing.assert_allclose(mean, whole, atol=2e-5)
@@ -164,50 +170,45 @@ def test_folds_are_of_individuals():
 COUNT = 150
 
 
-def truth_residual(seed):
-    """The residual of a population of 200 in its own units, with chains of their own, and the
-    unknowns of the truth.
-    """
-    data = paired(200, seed)
-    options = MomentsOptions(**FEW)
-    task = Task(
-        data,
-        ConstantDiffusion(jnp.asarray([[NOISE]])),
-        Mesh.refine(data.times, DT),
-        options,
-        seed,
-        True,
-    )
-    return task.residual(affine(1), 2, cosines=True), np.array([0.0, -RATE / task.speed])
+class Replicate(NamedTuple):
+    """Residuals at the truth, what their covariance is made of, and the whitening."""
+
+    r: list[np.ndarray]
+    spreads: list[Spread]
+    whitening: Whitening
 
 
 @pytest.fixture(scope="module")
-def replicates():
-    """Residuals at the truth and their whitening, for COUNT populations of 200."""
-    found = []
+def replicates(probing_of):
+    """COUNT populations of 200 in their own units, with chains of their own, at the truth."""
+    noise = ConstantDiffusion(jnp.asarray([[NOISE]]))
+    populations = []
     for seed in range(1000, 1000 + COUNT):
-        residual, v = truth_residual(seed)
+        probing = probing_of(paired(200, seed), noise, DT, FEW, seed)
+        residual = probing.simulated(affine(1), 2, cosines=True)
+        v = np.array([0.0, -RATE / probing.speed])
         spreads = residual.spreads(v)
-        found.append((residual(v), spreads, Whitening.of(spreads)))
-    return found
+        populations.append(Replicate(residual(v), spreads, Whitening.of(spreads)))
+    return populations
 
 
 def test_the_covariance_is_that_of_replicates(replicates):
     """Rows over their own sd, a probe at a time: mean 0, mean square 1, and no correlation between
-    flights.
+    transitions.
 
     Over R = 150 replicates a mean square has the sd sqrt(2 / R) = 0.12 and more for tails, a
-    correlation sqrt(1 / R). Of 32 rows a flight some are nearly the same, so that their mean square
-    over all is uncertain by some 0.05.
+    correlation sqrt(1 / R). Of 32 rows a transition some are nearly the same, so that their mean
+    square over all is uncertain by some 0.05.
     """
     scaled = []
     for n in range(len(TIMES) - 1):
         squares = [
             np.sum(a**2, axis=0)
-            for _, spreads, _ in replicates
-            for _, a in contributions_of(spreads[n])
+            for replicate in replicates
+            for _, a in contributions_of(replicate.spreads[n])
         ]
-        scaled.append(np.stack([r[n] for r, _, _ in replicates]) / np.sqrt(squares))
+        rows = np.stack([replicate.r[n] for replicate in replicates])
+        scaled.append(rows / np.sqrt(squares))
     assert all(np.max(np.abs(np.mean(r**2, axis=0) - 1.0)) < 4 * np.sqrt(2 / COUNT) for r in scaled)
     assert abs(np.mean([np.mean(r**2) for r in scaled]) - 1.0) < 0.15
     assert all(np.max(np.abs(np.mean(r, axis=0))) < 4 / np.sqrt(COUNT) for r in scaled)
@@ -232,72 +233,72 @@ def test_chi_squared_at_the_truth_is_that_of_its_rows(replicates):
 # What it is for
 
 
+class Fits(NamedTuple):
+    paired: FokkerPlanckProcess
+    plain: FokkerPlanckProcess
+
+
 @pytest.fixture(scope="module")
 def fits():
+    """The same clouds with pairs, and with rows forgotten."""
     data = paired(600, 4)
-    return model(data), model(Snapshots.from_arrays(data.clouds, data.times))
+    return Fits(fitted(data), fitted(Snapshots.from_arrays(data.clouds, data.times)))
 
 
 def test_pairs_tell_how_fast_a_stationary_population_forgets(fits):
-    fit, _ = fits
-    error = fit.drift_std(np.array([[1.0], [-1.0]]))[:, 0]
-    assert abs(slope(fit) + RATE) < 4 * np.sqrt(np.mean(error**2))
+    error = fits.paired.drift_std(np.array([[1.0], [-1.0]]))[:, 0]
+    assert abs(slope(fits.paired) + RATE) < 4 * np.sqrt(np.mean(error**2))
     assert np.all(error < 0.2)
-    low, high = fit.covariance_interval(np.zeros(1), level=0.9999)
+    low, high = fits.paired.covariance_interval(np.zeros(1), level=0.9999)
     assert low[0, 0] < NOISE**2 < high[0, 0]
     assert high[0, 0] / low[0, 0] < 2.0
-    assert fit.path_ == "simulated"
-    assert not fit.goodness_of_fit().rejects(0.001)
+    assert fits.paired.solution_.path == "simulated"
+    assert not fits.paired.goodness_of_fit().rejects(0.001)
 
 
 def test_the_conditional_mean_has_the_right_slope(fits):
-    """exp(-RATE t) by Euler steps; its error is that of the rate times t exp(-RATE t): 0.45."""
-    fit, _ = fits
-    draws = fit.predict_from(np.array([[-1.0], [1.0]]), 0.0, 1.0, n_paths=20_000).draws
-    found = float(draws[1].mean() - draws[0].mean()) / 2.0
-    assert abs(found - (1.0 - DT * RATE) ** 20) < 4 * (
-        0.45 * fit.drift_std(np.array([1.0]))[0] + 0.005
-    )
+    """exp(-RATE t) by Euler steps; its error is that of the rate times t exp(-RATE t), 0.45."""
+    draws = fits.paired.predict_from(np.array([[-1.0], [1.0]]), 0.0, 1.0, n_paths=20_000).draws
+    forgotten = float(draws[1].mean() - draws[0].mean()) / 2.0
+    error = 0.45 * fits.paired.drift_std(np.array([1.0]))[0] + 0.005
+    assert abs(forgotten - (1.0 - DT * RATE) ** 20) < 4 * error
 
 
 def test_without_pairs_the_rate_is_not_known(fits):
     """The same clouds, rows forgotten: other answers, or answers with an error bar as large as they
     are.
     """
-    fit, plain = fits
-    log_width = [
-        float(np.ptp(np.log(np.stack(one.covariance_interval(np.zeros(1)))))) for one in fits
-    ]
-    assert log_width[1] > 1.0 > 2.0 * log_width[0]
-    assert abs(slope(plain) - slope(fit)) > 1e-3
+    intervals = [np.stack(model.covariance_interval(np.zeros(1))) for model in fits]
+    with_pairs, without = (float(np.ptp(np.log(interval))) for interval in intervals)
+    assert without > 1.0 > 2.0 * with_pairs
+    assert abs(slope(fits.plain) - slope(fits.paired)) > 1e-3
 
 
 def test_the_rest_works_as_for_others(fits):
-    fit, _ = fits
-    assert fit.predict(1.0).shape == (600, 1)
-    assert np.isfinite(fit.bands([1.2, 2.0], start="previous").mean_std).all()
-    assert "W1" in str(fit.scorecard(Snapshots.from_panel(panel(100, 9), TIMES)))
+    assert fits.paired.predict(1.0).shape == (600, 1)
+    assert np.isfinite(fits.paired.bands([1.2, 2.0], start="previous").mean_std).all()
+    assert "W1" in str(fits.paired.scorecard(Snapshots.from_panel(panel(100, 9), TIMES)))
 
 
 # Pairs on the way
 
 
 def test_a_saved_fit_has_its_pairs_again(fits, tmp_path):
-    fit, _ = fits
-    fit.save(tmp_path / "run")
-    back = FokkerPlanckProcess.load(tmp_path / "run")
-    assert isinstance(back.snapshots_, PairedSnapshots)
-    assert all(map(np.array_equal, back.snapshots_.clouds, fit.snapshots_.clouds))
-    assert all(map(np.array_equal, back.snapshots_.weights, fit.snapshots_.weights))
+    fits.paired.save(tmp_path / "run")
+    back = FokkerPlanckProcess.load(tmp_path / "run").snapshots_
+    before = fits.paired.snapshots_
+    assert isinstance(back, PairedSnapshots)
+    assert all(map(np.array_equal, back.clouds, before.clouds))
+    assert all(map(np.array_equal, back.weights, before.weights))
 
 
 def test_no_way_in_parts_the_pairs():
     values = np.arange(40.0)[:, None] + 100.0 * np.arange(3.0)
     whole = PairedSnapshots.from_arrays(list(values.T[:, :, None]), (2.0, 0.0, 1.0))
-    kept, held = split_rows(whole, 0.3)
+    rest, held = split_rows(whole, 0.3)
     parts = [
         whole,
-        kept,
+        rest,
         held,
         whole.thinned(1, 4),
         Scaling.fit(whole).transform(whole),
@@ -310,23 +311,19 @@ def test_no_way_in_parts_the_pairs():
         assert np.array_equal(first, second)
         assert np.array_equal(first, third)
         assert all(w.sum() == pytest.approx(1.0) for w in part.weights)
-    assert not set(kept.clouds[0][:, 0]) & set(held.clouds[0][:, 0])
+    assert not set(rest.clouds[0][:, 0]) & set(held.clouds[0][:, 0])
 
 
-@pytest.mark.parametrize(
-    "changes", [{"anchor": "initial"}, {"options": FEW | {"path": "observed"}}]
-)
-def test_only_chains_from_snapshot_to_snapshot(changes):
+@pytest.mark.parametrize("solver", [replace(FEW, anchor="initial"), replace(FEW, path="observed")])
+def test_only_chains_from_snapshot_to_snapshot(solver):
     with pytest.raises(InputError, match="chains from each snapshot to the next"):
-        model(paired(50), **changes)
+        fitted(paired(50), solver)
 
 
 def test_other_refusals():
+    values = np.random.default_rng(0).standard_normal((30, 3, 17))
+    many = PairedSnapshots.from_panel(values, (0.0, 1.0, 2.0))
     with pytest.raises(InputError, match="at most 16 coordinates"):
-        model(
-            PairedSnapshots.from_panel(
-                np.random.default_rng(0).standard_normal((30, 3, 17)), (0.0, 1.0, 2.0)
-            )
-        )
+        fitted(many)
     with pytest.raises(InputError, match="same individuals"):
         PairedSnapshots.from_arrays([np.zeros((3, 1)), np.ones((4, 1))], (0.0, 1.0))

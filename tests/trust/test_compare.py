@@ -15,7 +15,7 @@ class Fixed:
     def __init__(self, *values):
         self.values = values
 
-    def scorecard(self, held_out, *, metrics):
+    def scorecard(self, held_out, *, truth, start, metrics):
         (metric,) = metrics
         rest = {
             "floor_kind": "system",

@@ -178,7 +178,6 @@ class Adversarial(AbstractSolver, AdversarialOptions):
         return cls(**(cls.presets["paper"] | changes))
 
     def scaling(self, snapshots: Snapshots, streams: Streams) -> Scaling:
-        """Mean 0 and sd 1 of the training rows, or the user's units."""
         Scaling.fit(snapshots)  # refuses a coordinate that does not vary
         if not self.standardise:
             return Scaling.identity(snapshots.n_dims)
@@ -191,7 +190,6 @@ class Adversarial(AbstractSolver, AdversarialOptions):
         listeners: Sequence[Listener] = (),
         checkpoints: CheckpointFolder | None = None,
     ) -> AdversarialSolution:
-        """Train from a fresh drift, or from the moments solution."""
         start = self._warm_start(problem, listeners)
         return self._trained(problem, start, listeners, checkpoints)
 
@@ -203,13 +201,11 @@ class Adversarial(AbstractSolver, AdversarialOptions):
         listeners: Sequence[Listener] = (),
         checkpoints: CheckpointFolder | None = None,
     ) -> AdversarialSolution:
-        """Train on from the solution, with half the budget."""
         shorter = replace(self, n_iter=max(1, self.n_iter // 2))
         again = shorter._trained(problem, solution.process, listeners, checkpoints)
         return replace(again, seconds=solution.seconds + again.seconds)
 
     def solve_together(self, problems: Sequence[Problem]) -> list[Solution]:
-        """All of them in one batch; they need the same mesh and counts."""
         steps = [problem.mesh.steps for problem in problems]
         if any(not np.array_equal(one, steps[0]) for one in steps):
             raise InputError(
@@ -227,7 +223,6 @@ class Adversarial(AbstractSolver, AdversarialOptions):
     def restore(
         self, problem: Problem, values: dict[str, Any], arrays: dict[str, np.ndarray]
     ) -> AdversarialSolution:
-        """A solution as it was saved."""
         like = fresh_drift(problem.snapshots, problem.span, self, key=jax.random.key(0))
         like = _whole(like, problem.diffusion)
         if self.n_members > 1:

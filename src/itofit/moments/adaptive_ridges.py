@@ -57,7 +57,12 @@ class AdaptiveRidges(Residual):
     n_ridges: int
 
     @classmethod
-    def of(cls, base: Residual, rest: Dictionary, n_ridges: int) -> "AdaptiveRidges":
+    def of(
+        cls,
+        base: Residual,
+        rest: Dictionary,
+        n_ridges: int,
+    ) -> "AdaptiveRidges":
         """The same chains and probes with another drift."""
         n_inputs = base.snapshots.n_dims + (base.clock is not None)
         anywhere = ridges_at(np.zeros((n_ridges, n_inputs + 1)))
@@ -119,7 +124,11 @@ class AdaptiveRidges(Residual):
         return self.jacobians(v, whitening, columns, None)[0]
 
     def jacobians(
-        self, v: np.ndarray, whitening: Whitening, columns: np.ndarray, tried: Dictionary | None
+        self,
+        v: np.ndarray,
+        whitening: Whitening,
+        columns: np.ndarray,
+        tried: Dictionary | None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """These columns of the Jacobian, in ascending order, and those of features on trial."""
         linear = columns[columns < self.n_linear]
@@ -150,7 +159,10 @@ class AdaptiveRidges(Residual):
         return v[: self.n_coefficients].reshape(-1, self.snapshots.n_dims)[-self.n_ridges :]
 
 
-def adaptive_ridges(residual: Residual, state: State) -> tuple[AdaptiveRidges, State] | None:
+def adaptive_ridges(
+    residual: Residual,
+    state: State,
+) -> tuple[AdaptiveRidges, State] | None:
     """The residual whose ridges may adapt, each in its coordinates; None where there are none.
 
     Every ridge is a group of its own and they end the dictionary, as `moments.forward_selection`
@@ -172,12 +184,23 @@ def adaptive_ridges(residual: Residual, state: State) -> tuple[AdaptiveRidges, S
     return adaptive, replace(state, v=v, prior=prior)
 
 
-def adapted(adaptive: AdaptiveRidges, whitening: Whitening, state: State, run: Run) -> State:
+def adapted(
+    adaptive: AdaptiveRidges,
+    whitening: Whitening,
+    state: State,
+    run: Run,
+) -> State:
     """Gauss-Newton steps in all unknowns, until one gains little."""
     for i in range(_MOST_ADAPTATIONS):
         if run.spent:
             break
-        after, decrease = step(adaptive, whitening, state, run, Update(2))
+        after, decrease = step(
+            adaptive,
+            whitening,
+            state,
+            run,
+            Update(2),
+        )
         state = after or state
         if after is None or (i > 1 and decrease < SMALL_DECREASE):
             break
@@ -204,7 +227,10 @@ def with_ridges_fixed(
     return State(v, prior, residuals=linear.residuals)
 
 
-def frozen(adaptive: AdaptiveRidges, state: State) -> tuple[Residual, State]:
+def frozen(
+    adaptive: AdaptiveRidges,
+    state: State,
+) -> tuple[Residual, State]:
     """The same model as a residual of coefficients and noise alone."""
     prior = replace(state.prior, group=state.prior.group[: adaptive.n_linear])
     v = state.v[: adaptive.n_linear]
@@ -236,7 +262,10 @@ def slopes_at(shape: Shape) -> Dictionary:
     return Dictionary(RidgeSlopes(directions, offsets), (group,) * len(shape))
 
 
-def on_trial(residual: Residual, tried: list[Dictionary]) -> Residual:
+def on_trial(
+    residual: Residual,
+    tried: list[Dictionary],
+) -> Residual:
     """The same residual with features beside its dictionary whose coefficients are zero."""
     known = residual.dictionary
     beside = joined(tried)

@@ -20,7 +20,11 @@ from itofit.moments.whitening import Whitening
 
 
 def less_biased(
-    residual: Residual, state: State, whitening: Whitening, *, drift_too: bool
+    residual: Residual,
+    state: State,
+    whitening: Whitening,
+    *,
+    drift_too: bool,
 ) -> State:
     """The state with the noise moved by its bias, and the drift to where it fits best with it.
 

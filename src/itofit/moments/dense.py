@@ -67,7 +67,11 @@ def worth_trying(probing: Probing) -> bool:
     return len(dense_gaps(probing.snapshots)) >= _MOST_GAPS * n_gaps
 
 
-def collocate(probing: Probing, library: Library, run: Run) -> Fitted | None:
+def collocate(
+    probing: Probing,
+    library: Library,
+    run: Run,
+) -> Fitted | None:
     """The fit on the observed path, or None where gaps are too wide for it.
 
     The log then says nothing of it.
@@ -86,7 +90,12 @@ def collocate(probing: Probing, library: Library, run: Run) -> Fitted | None:
     return fitted
 
 
-def _checked(probing: Probing, linear: Fitted, n_gaps: int, run: Run) -> Fitted | None:
+def _checked(
+    probing: Probing,
+    linear: Fitted,
+    n_gaps: int,
+    run: Run,
+) -> Fitted | None:
     """The linear fit where the trapezoid allows it, else corrected by a simulation."""
     observed = linear.residual
     assert isinstance(observed, ObservedPath)
@@ -104,7 +113,11 @@ def _explains(fitted: Fitted) -> bool:
     return fitted.outcome is Outcome.budget or small
 
 
-def _trapezoid_shift(probing: Probing, linear: Fitted, finer: CorrectedPath) -> np.ndarray:
+def _trapezoid_shift(
+    probing: Probing,
+    linear: Fitted,
+    finer: CorrectedPath,
+) -> np.ndarray:
     """By how many standard errors a simulation would move the coefficients, its own error apart."""
     observed = finer.observed
     whitening = linear.whitening
@@ -125,7 +138,12 @@ def _is_small(shift: np.ndarray) -> bool:
     return bool(np.sqrt(np.mean(shift**2)) < _ALLOWED)
 
 
-def _corrected(probing: Probing, residual: CorrectedPath, linear: Fitted, run: Run) -> Fitted:
+def _corrected(
+    probing: Probing,
+    residual: CorrectedPath,
+    linear: Fitted,
+    run: Run,
+) -> Fitted:
     """Gauss-Newton steps from the solution on the observed path, until one gains little."""
     state = linear.state
     whitening = linear.whitening
@@ -146,7 +164,11 @@ def _corrected(probing: Probing, residual: CorrectedPath, linear: Fitted, run: R
     return Fitted(residual, state, outcome, whitening)
 
 
-def _solved(probing: Probing, observed: ObservedPath, run: Run) -> Fitted:
+def _solved(
+    probing: Probing,
+    observed: ObservedPath,
+    run: Run,
+) -> Fitted:
     """The linear problem, with the covariance of its own solution and the evidence's choice."""
     n_noise = probing.diffusion.n_parameters
     prior = Prior.over(observed.dictionary.groups, probing.snapshots.n_dims)
@@ -170,7 +192,10 @@ def _solved(probing: Probing, observed: ObservedPath, run: Run) -> Fitted:
 
 
 def _linear(
-    observed: ObservedPath, state: State, whitening: Whitening, threshold: np.ndarray | None
+    observed: ObservedPath,
+    state: State,
+    whitening: Whitening,
+    threshold: np.ndarray | None,
 ) -> State:
     """The solution of the problem linearised at `state`.
 

@@ -79,7 +79,11 @@ class Evidence:
         return [int(start) for start, _ in self.ends]
 
 
-def evidence_at(residual: Residual, state: State, whitening: Whitening) -> Evidence:
+def evidence_at(
+    residual: Residual,
+    state: State,
+    whitening: Whitening,
+) -> Evidence:
     """The evidence at a state, of whitened residuals y and their Jacobian J there."""
     alive = state.prior.alive
     y = whitening(state.read(residual))

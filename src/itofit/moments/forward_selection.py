@@ -72,7 +72,10 @@ def own_slopes(dictionary: Dictionary, n_dims: int) -> Prior:
     return Prior.over(dictionary.groups, n_dims).without(others)
 
 
-def couplings(dictionary: Dictionary, n_dims: int) -> Int[np.ndarray, "n_pairs 2"]:
+def couplings(
+    dictionary: Dictionary,
+    n_dims: int,
+) -> Int[np.ndarray, "n_pairs 2"]:
     """Coefficients of how a drives b and how b drives a, for every pair a < b of linear terms.
 
     None where coordinates are many.
@@ -88,14 +91,23 @@ def couplings(dictionary: Dictionary, n_dims: int) -> Int[np.ndarray, "n_pairs 2
 
 
 def select_forward(
-    probing: Probing, aim: Dictionary, more: Dictionary | None, state: State, run: Run
+    probing: Probing,
+    aim: Dictionary,
+    more: Dictionary | None,
+    state: State,
+    run: Run,
 ) -> tuple[Residual, State]:
     """The drift of largest evidence selected from `state`, a fit of own slopes with `aim`."""
     terms, drawn = _parted(more)
     rest = aim if terms is None else joined([aim, terms])
     base = replace(probing.simulated(rest, 2, cosines=True), n_jacobian=JACOBIAN_POINTS)
     adaptive = AdaptiveRidges.of(base, rest, _n_ridges(probing.snapshots.n_dims))
-    first = _settled(probing, adaptive, _first(adaptive, aim, state), run)
+    first = _settled(
+        probing,
+        adaptive,
+        _first(adaptive, aim, state),
+        run,
+    )
     ends = [_selected(probing, adaptive, None, first, run)]
     if drawn is not None:
         ends.append(_selected(probing, adaptive, drawn, first, run))
@@ -105,7 +117,11 @@ def select_forward(
     return without_excluded(*frozen(adaptive, best))
 
 
-def log_evidence(residual: Residual, state: State, whitening: Whitening) -> float:
+def log_evidence(
+    residual: Residual,
+    state: State,
+    whitening: Whitening,
+) -> float:
     """Laplace's log evidence, up to what does not depend on the model.
 
     Minus infinity where chains run away.
@@ -137,7 +153,11 @@ def _n_ridges(n_dims: int) -> int:
     return max(6, n_dims)
 
 
-def _first(adaptive: AdaptiveRidges, aim: Dictionary, state: State) -> State:
+def _first(
+    adaptive: AdaptiveRidges,
+    aim: Dictionary,
+    state: State,
+) -> State:
     """The given fit of `aim` with everything else not in the model."""
     n_dims = adaptive.snapshots.n_dims
     n_noise = adaptive.diffusion.n_parameters
@@ -153,7 +173,12 @@ def _first(adaptive: AdaptiveRidges, aim: Dictionary, state: State) -> State:
     return State(v, prior.joined(Prior.fixed_at(n_noise)).joined(shape))
 
 
-def _settled(probing: Probing, adaptive: AdaptiveRidges, state: State, run: Run) -> State:
+def _settled(
+    probing: Probing,
+    adaptive: AdaptiveRidges,
+    state: State,
+    run: Run,
+) -> State:
     for i in range(_N_SETTLE):
         if run.spent:
             break
@@ -164,7 +189,11 @@ def _settled(probing: Probing, adaptive: AdaptiveRidges, state: State, run: Run)
 
 
 def _selected(
-    probing: Probing, adaptive: AdaptiveRidges, drawn: Dictionary | None, state: State, run: Run
+    probing: Probing,
+    adaptive: AdaptiveRidges,
+    drawn: Dictionary | None,
+    state: State,
+    run: Run,
 ) -> State:
     candidates = Candidates.of(adaptive, drawn, probing.options.threshold)
     n_groups = len(adaptive.rest.groups) + (0 if drawn is None else len(drawn.groups))
@@ -207,7 +236,10 @@ class Candidates:
 
     @classmethod
     def of(
-        cls, adaptive: AdaptiveRidges, drawn: Dictionary | None, threshold: float | None
+        cls,
+        adaptive: AdaptiveRidges,
+        drawn: Dictionary | None,
+        threshold: float | None,
     ) -> "Candidates":
         """With the log of the number of terms of a kind as entry, or `threshold`."""
         groups = adaptive.rest.groups + (() if drawn is None else drawn.groups)
@@ -219,7 +251,11 @@ class Candidates:
         never = np.asarray(kinds) == "constant"
         return cls(adaptive, drawn, np.where(never, np.inf, entry))
 
-    def taken_in(self, state: State, whitening: Whitening) -> State:
+    def taken_in(
+        self,
+        state: State,
+        whitening: Whitening,
+    ) -> State:
         """The model with the best candidate of every output; the same where none gains enough."""
         gains = self._gains(state, whitening)
         n_terms = self.adaptive.rest.n_features
@@ -241,7 +277,11 @@ class Candidates:
             state = _with_term(self.adaptive, state, best, outputs, precision)
 
     def _with_ridge(
-        self, state: State, drawn: int, outputs: np.ndarray, precision: np.ndarray
+        self,
+        state: State,
+        drawn: int,
+        outputs: np.ndarray,
+        precision: np.ndarray,
     ) -> State:
         """The model with a ridge in the first free place, if there is one.
 
@@ -266,12 +306,21 @@ class Candidates:
         prior = replace(state.prior, group=group).including(group[amplitudes], precision)
         return replace(state, v=v, prior=prior)
 
-    def _gains(self, state: State, whitening: Whitening) -> Gains:
+    def _gains(
+        self,
+        state: State,
+        whitening: Whitening,
+    ) -> Gains:
         n_dims = self.adaptive.snapshots.n_dims
         n_terms = self.adaptive.rest.n_features * n_dims
         alive = state.prior.alive
         columns = np.union1d(np.flatnonzero(alive), np.arange(n_terms))
-        J, beside = self.adaptive.jacobians(state.v, whitening, columns, self.drawn)
+        J, beside = self.adaptive.jacobians(
+            state.v,
+            whitening,
+            columns,
+            self.drawn,
+        )
         inside = J[:, alive[columns]]
         new = np.concatenate([J[:, :n_terms], beside], axis=1)
         b = inside @ state.v[alive] - whitening(state.read(self.adaptive))
@@ -294,7 +343,11 @@ class Candidates:
 
 
 def _with_term(
-    adaptive: AdaptiveRidges, state: State, term: int, outputs: np.ndarray, precision: np.ndarray
+    adaptive: AdaptiveRidges,
+    state: State,
+    term: int,
+    outputs: np.ndarray,
+    precision: np.ndarray,
 ) -> State:
     """The model with a term of `adaptive.rest`, and with those that divide it."""
     n_dims = adaptive.snapshots.n_dims
@@ -309,6 +362,9 @@ def _with_term(
     return replace(state, prior=prior)
 
 
-def _divides(lower: tuple[int, ...], term: tuple[int, ...]) -> bool:
+def _divides(
+    lower: tuple[int, ...],
+    term: tuple[int, ...],
+) -> bool:
     """Whether a monomial divides another one."""
     return len(lower) < len(term) and not Counter(lower) - Counter(term)

@@ -86,15 +86,33 @@ class Run:
         """Whether the budget of steps is."""
         return len(self.rows) >= self.n_iter
 
-    def keep(self, residual: Residual, state: State) -> None:
+    def keep(
+        self,
+        residual: Residual,
+        state: State,
+    ) -> None:
         """What an interruption leaves."""
         self.residual = residual
         self.state = state
 
-    def note(self, objective: float, chi2: float, state: State, temperature: float = 1.0) -> None:
+    def note(
+        self,
+        objective: float,
+        chi2: float,
+        state: State,
+        temperature: float = 1.0,
+    ) -> None:
         """Log a step and tell the listeners."""
         n_groups = int(np.sum(state.prior.precision < EXCLUDED))
-        self.rows.append(LogRow(self.phase, temperature, objective, chi2, n_groups))
+        self.rows.append(
+            LogRow(
+                self.phase,
+                temperature,
+                objective,
+                chi2,
+                n_groups,
+            )
+        )
         seconds = max(time.perf_counter() - self.began, 1e-9)
         progress = Progress(
             n_done=len(self.rows),
@@ -160,7 +178,13 @@ def step(
     if not (np.all(np.isfinite(y)) and np.all(np.isfinite(J))):
         return Step(None, 0.0)
     b = J @ state.v[columns] - y
-    chosen = _updated(J, b, state.prior.only(columns), update, residual.snapshots.n_dims)
+    chosen = _updated(
+        J,
+        b,
+        state.prior.only(columns),
+        update,
+        residual.snapshots.n_dims,
+    )
     state = replace(state, prior=state.prior.with_precisions(chosen))
     J = J[:, chosen.alive]
     alive = state.prior.alive
@@ -174,11 +198,26 @@ def step(
     return _damped(residual, whitening, state, run, J, y, temperature)
 
 
-def _updated(J: np.ndarray, b: np.ndarray, prior: Prior, update: Update, n_outputs: int) -> Prior:
+def _updated(
+    J: np.ndarray,
+    b: np.ndarray,
+    prior: Prior,
+    update: Update,
+    n_outputs: int,
+) -> Prior:
     if update.entry is not None:
         prior = selected_forward(J, b, prior, update.entry, n_outputs)
     prior = relevances(J, b, prior, update.n_rounds)
-    return prior if update.threshold is None else pruned(J, b, prior, update.threshold)
+    return (
+        prior
+        if update.threshold is None
+        else pruned(
+            J,
+            b,
+            prior,
+            update.threshold,
+        )
+    )
 
 
 def _damped(
@@ -227,15 +266,27 @@ def _note(
     temperature: float,
 ) -> None:
     run.keep(residual, state)
-    run.note(objective, float(np.mean(y**2)) * temperature**2, state, temperature)
+    run.note(
+        objective,
+        float(np.mean(y**2)) * temperature**2,
+        state,
+        temperature,
+    )
 
 
-def _objective(y: np.ndarray, v: np.ndarray, precision: np.ndarray) -> float:
+def _objective(
+    y: np.ndarray,
+    v: np.ndarray,
+    precision: np.ndarray,
+) -> float:
     with np.errstate(over="ignore", invalid="ignore"):
         return 0.5 * float(y @ y) + 0.5 * float(np.sum(precision * v**2))
 
 
-def without_excluded(residual: SomeResidual, state: State) -> tuple[SomeResidual, State]:
+def without_excluded(
+    residual: SomeResidual,
+    state: State,
+) -> tuple[SomeResidual, State]:
     """The same state without the groups that no output uses."""
     n_dims = residual.snapshots.n_dims
     count = residual.n_coefficients
@@ -248,15 +299,28 @@ def without_excluded(residual: SomeResidual, state: State) -> tuple[SomeResidual
     rows = np.repeat(used, [group.size for group in groups])
     v = np.append(state.v[:count].reshape(-1, n_dims)[rows], state.v[count:])
     smaller = _prior_of_rows(prior, rows, count, n_dims)
-    return residual.only(used), State(v, smaller, state.damping, state.residuals)
+    return residual.only(used), State(
+        v,
+        smaller,
+        state.damping,
+        state.residuals,
+    )
 
 
 def _prior_of_rows(
-    prior: Prior, rows: Bool[np.ndarray, " n_features"], count: int, n_dims: int
+    prior: Prior,
+    rows: Bool[np.ndarray, " n_features"],
+    count: int,
+    n_dims: int,
 ) -> Prior:
     """The prior of these features and of what stands after the `count` coefficients."""
     numbers = np.append(prior.group[:count].reshape(-1, n_dims)[rows], prior.group[count:])
     names, renamed = np.unique(numbers[numbers >= 0], return_inverse=True)
     group = numbers.copy()
     group[numbers >= 0] = renamed
-    return Prior(group, prior.precision[names], prior.floor[names], prior.fixed)
+    return Prior(
+        group,
+        prior.precision[names],
+        prior.floor[names],
+        prior.fixed,
+    )

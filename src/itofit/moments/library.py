@@ -67,10 +67,24 @@ def library_for(problem: Problem, options: MomentsOptions) -> Library:
         singles = [(a,) for a in range(n_inputs)]
         more.append(ridges(n_inputs, singles, count.single, rng))
     if count.pair and n_inputs > 1:
-        more.append(ridges(n_inputs, pairs(n_inputs), count.pair, rng))
+        more.append(
+            ridges(
+                n_inputs,
+                pairs(n_inputs),
+                count.pair,
+                rng,
+            )
+        )
     if count.every and n_inputs > 2:
         every = tuple(range(n_inputs))
-        more.append(ridges(n_inputs, [every], count.every, rng))
+        more.append(
+            ridges(
+                n_inputs,
+                [every],
+                count.every,
+                rng,
+            )
+        )
     return Library(affine(n_inputs, clock), joined(more) if more else None)
 
 
@@ -79,7 +93,11 @@ def _with_clock(box: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndar
     return np.append(box[0], -np.inf), np.append(box[1], np.inf)
 
 
-def _user_dictionary(function: Any, snapshots: Snapshots, scaling: Scaling) -> Dictionary:
+def _user_dictionary(
+    function: Any,
+    snapshots: Snapshots,
+    scaling: Scaling,
+) -> Dictionary:
     """The user's features over their root mean square, so that priors mean the same."""
     states = jnp.asarray(scaling.restore(np.concatenate(snapshots.clouds)), dtype=float)
     values = _checked_values(function, states)
@@ -96,7 +114,8 @@ def _user_dictionary(function: Any, snapshots: Snapshots, scaling: Scaling) -> D
 
 
 def _checked_values(
-    function: Any, states: Float[Array, "n n_dims"]
+    function: Any,
+    states: Float[Array, "n n_dims"],
 ) -> Float[np.ndarray, "n n_features"]:
     """The user's features at these states, or a refusal of a function that is none."""
     try:

@@ -115,7 +115,9 @@ class Unknowns(NamedTuple):
         )
 
     def with_noise(
-        self, folds: Float[np.ndarray, "n_folds n_rows n_noise"], precision: float
+        self,
+        folds: Float[np.ndarray, "n_folds n_rows n_noise"],
+        precision: float,
     ) -> "Unknowns":
         """These and the parameters of the noise, which are always there."""
         n = folds.shape[2]
@@ -188,16 +190,22 @@ class Terms:
 
 
 def linearised(
-    probing: Probing, terms: Terms, residual: Residual, state: State, library: Library
+    probing: Probing,
+    terms: Terms,
+    residual: Residual,
+    state: State,
+    library: Library,
+    whitening: Whitening | None = None,
 ) -> Linearised:
     """The linear problem at the solution of a fit of the moments solver.
 
-    `residual` is that of the path of these terms, `state` where they stand, and `library` what
-    could have been in the model.
+    `residual` is that of the path of these terms, `state` where they stand, `library` what could
+    have been in the model, and `whitening` the covariance there, where it is at hand.
     """
     few = probing.snapshots.n_dims <= MANY_DIMS
     others = _left_out(library, terms.dictionary, probing.snapshots.n_dims) if few else None
-    whitening = probing.whitening(residual, state.v)
+    if whitening is None:
+        whitening = probing.whitening(residual, state.v)
     if isinstance(residual, Simulated):
         unknowns = _simulated(residual, state, whitening, others, few)
     else:
@@ -216,7 +224,8 @@ def linearised(
 
 
 def information_root_of(
-    folds: Float[np.ndarray, "n_folds n_rows n_unknowns"], doubt: float = 0.0
+    folds: Float[np.ndarray, "n_folds n_rows n_unknowns"],
+    doubt: float = 0.0,
 ) -> Float[np.ndarray, "n_root n_unknowns"]:
     """G whose G'G is the mean product of different folds, its negative part left away.
 
@@ -241,13 +250,20 @@ def information_root_of(
 
 
 def by_fold(
-    residual: Residual, v: np.ndarray, whitening: Whitening, columns: np.ndarray
+    residual: Residual,
+    v: np.ndarray,
+    whitening: Whitening,
+    columns: np.ndarray,
 ) -> Float[np.ndarray, "n_folds n_rows n_columns"]:
     """These columns of the Jacobian over independent parts of the start points."""
     return np.stack([fold.jacobian(v, whitening, columns) for fold in residual.folds()])
 
 
-def state_of(terms: Terms, speed: float, n_noise: int = 0) -> State:
+def state_of(
+    terms: Terms,
+    speed: float,
+    n_noise: int = 0,
+) -> State:
     """The solution of a fit, every coefficient with its own precision; the noise as it is."""
     evidence = terms.evidence
     n_dims = evidence.coefficients.shape[1]
@@ -255,7 +271,12 @@ def state_of(terms: Terms, speed: float, n_noise: int = 0) -> State:
     group = np.where(constant, CONSTANT, np.cumsum(~constant) - 1)
     precision = evidence.precision.ravel()
     fixed = float(precision[constant][0]) if np.any(constant) else 1e-3
-    prior = Prior(group, precision[~constant], precision[~constant], fixed)
+    prior = Prior(
+        group,
+        precision[~constant],
+        precision[~constant],
+        fixed,
+    )
     v = np.append(evidence.coefficients.ravel() / speed, np.zeros(n_noise))
     return State(v, prior.joined(Prior.fixed_at(n_noise)))
 
@@ -271,7 +292,12 @@ def _simulated(
     n_dims = residual.snapshots.n_dims
     count = residual.n_coefficients
     odds = _log_odds(residual.dictionary, others, n_dims)
-    folds = by_fold(residual, state.v, whitening, np.arange(len(state.v)))
+    folds = by_fold(
+        residual,
+        state.v,
+        whitening,
+        np.arange(len(state.v)),
+    )
     unknowns = Unknowns.coefficients(
         folds[:, :, :count],
         state.v[:count],
@@ -287,7 +313,13 @@ def _simulated(
         unknowns = unknowns.beside(_shapes(ridges, start, whitening))
     if others is None:
         return unknowns
-    outside = _outside(residual, state.v[:count], whitening, others, odds[count:])
+    outside = _outside(
+        residual,
+        state.v[:count],
+        whitening,
+        others,
+        odds[count:],
+    )
     return unknowns.beside(outside)
 
 
@@ -312,12 +344,21 @@ def _outside(
     )
 
 
-def _shapes(adaptive: AdaptiveRidges, state: State, whitening: Whitening) -> Unknowns:
+def _shapes(
+    adaptive: AdaptiveRidges,
+    state: State,
+    whitening: Whitening,
+) -> Unknowns:
     """The shapes of the ridges in the model, about where they are."""
     slots = np.flatnonzero(state.prior.alive[adaptive.n_linear :])
     amplitudes = adaptive.amplitudes(state.v)
     return Unknowns(
-        folds=by_fold(adaptive, state.v, whitening, adaptive.n_linear + slots),
+        folds=by_fold(
+            adaptive,
+            state.v,
+            whitening,
+            adaptive.n_linear + slots,
+        ),
         v=np.zeros(len(slots)),
         precision=np.full(len(slots), state.prior.fixed),
         log_odds=np.full(len(slots), np.inf),
@@ -328,7 +369,11 @@ def _shapes(adaptive: AdaptiveRidges, state: State, whitening: Whitening) -> Unk
     )
 
 
-def _observed(wide: Residual, state: State, whitening: Whitening) -> Unknowns:
+def _observed(
+    wide: Residual,
+    state: State,
+    whitening: Whitening,
+) -> Unknowns:
     """All unknowns of the linear residual on the observed path."""
     n_dims = wide.snapshots.n_dims
     count = wide.n_coefficients
@@ -339,7 +384,12 @@ def _observed(wide: Residual, state: State, whitening: Whitening) -> Unknowns:
     precision = np.full(count, EXCLUDED)
     precision[:n_known] = state.prior.diagonal[:n_known]
     unmoved = np.append(v, np.zeros(n_noise))
-    folds = by_fold(wide, unmoved, whitening, np.arange(count + n_noise))
+    folds = by_fold(
+        wide,
+        unmoved,
+        whitening,
+        np.arange(count + n_noise),
+    )
     odds = _log_odds(wide.dictionary, None, n_dims)
     unknowns = Unknowns.coefficients(
         folds[:, :, :count], v, precision, odds, wide.dictionary, n_dims
@@ -347,7 +397,11 @@ def _observed(wide: Residual, state: State, whitening: Whitening) -> Unknowns:
     return unknowns.with_noise(folds[:, :, count:], state.prior.fixed)
 
 
-def _left_out(library: Library, known: Dictionary, n_dims: int) -> Dictionary | None:
+def _left_out(
+    library: Library,
+    known: Dictionary,
+    n_dims: int,
+) -> Dictionary | None:
     """The features that could have come in; without ridges where they are very many."""
     everything = library.whole
     marks = _outside_of(known, everything)
@@ -357,7 +411,10 @@ def _left_out(library: Library, known: Dictionary, n_dims: int) -> Dictionary | 
     return everything.only(marks) if np.any(marks) else None
 
 
-def _outside_of(known: Dictionary, everything: Dictionary) -> Bool[np.ndarray, " n_groups"]:
+def _outside_of(
+    known: Dictionary,
+    everything: Dictionary,
+) -> Bool[np.ndarray, " n_groups"]:
     """Which groups of `everything` are not in `known`; drawn ridges never are."""
     groups = everything.groups
     if not isinstance(known.features, FunctionFeatures):
@@ -370,7 +427,9 @@ def _outside_of(known: Dictionary, everything: Dictionary) -> Bool[np.ndarray, "
 
 
 def _log_odds(
-    known: Dictionary, others: Dictionary | None, n_dims: int
+    known: Dictionary,
+    others: Dictionary | None,
+    n_dims: int,
 ) -> Float[np.ndarray, " n_coefficients"]:
     """The log odds of each coefficient being in the drift, before any data.
 

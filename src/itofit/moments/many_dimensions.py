@@ -38,20 +38,32 @@ _MOST_PRODUCTS = 64
 
 
 def select_forward_many(
-    probing: Probing, known: Dictionary, more: Dictionary | None, state: State, run: Run
+    probing: Probing,
+    known: Dictionary,
+    more: Dictionary | None,
+    state: State,
+    run: Run,
 ) -> tuple[Residual, State]:
     """Let linear terms and powers come in, screen the products, and let those come in as well."""
     residual, state = _extended(probing, known, more, state)
     model = _selected(probing, residual, state, run)
     products = screened(probing, model.residual, model.state, model.whitening)
     if products is not None and not run.spent:
-        residual, state = _extended(probing, model.residual.dictionary, products, model.state)
+        residual, state = _extended(
+            probing,
+            model.residual.dictionary,
+            products,
+            model.state,
+        )
         model = _selected(probing, residual, state, run)
     return model.residual, model.state
 
 
 def _extended(
-    probing: Probing, known: Dictionary, more: Dictionary | None, state: State
+    probing: Probing,
+    known: Dictionary,
+    more: Dictionary | None,
+    state: State,
 ) -> tuple[Simulated, State]:
     """The model with the terms of `more` beside it, none of which is in yet."""
     n_dims = probing.snapshots.n_dims
@@ -75,7 +87,12 @@ class Selected(NamedTuple):
     whitening: Whitening
 
 
-def _selected(probing: Probing, residual: Simulated, state: State, run: Run) -> Selected:
+def _selected(
+    probing: Probing,
+    residual: Simulated,
+    state: State,
+    run: Run,
+) -> Selected:
     entry = _entry(probing, residual.dictionary)
     threshold = probing.threshold(residual.dictionary)
     whitening = probing.whitening(residual, state.v)
@@ -90,7 +107,10 @@ def _selected(probing: Probing, residual: Simulated, state: State, run: Run) -> 
     return Selected(residual, state, whitening)
 
 
-def _entry(probing: Probing, dictionary: Dictionary) -> np.ndarray:
+def _entry(
+    probing: Probing,
+    dictionary: Dictionary,
+) -> np.ndarray:
     """The gain a candidate must bring: the log of how many there are of its kind."""
     n_dims = probing.snapshots.n_dims
     given = probing.options.threshold
@@ -101,7 +121,10 @@ def _entry(probing: Probing, dictionary: Dictionary) -> np.ndarray:
 
 
 def screened(
-    probing: Probing, residual: Simulated, state: State, whitening: Whitening
+    probing: Probing,
+    residual: Simulated,
+    state: State,
+    whitening: Whitening,
 ) -> Dictionary | None:
     """The products of two coordinates that may be in the drift, or None."""
     n_dims = probing.snapshots.n_dims
@@ -127,7 +150,10 @@ def screened(
 
 
 def _projected_rows(
-    probing: Probing, residual: Simulated, state: State, whitening: Whitening
+    probing: Probing,
+    residual: Simulated,
+    state: State,
+    whitening: Whitening,
 ) -> Float[np.ndarray, "n_rows n_columns"]:
     """P y, and P of some random rows."""
     alive = state.prior.alive

@@ -87,8 +87,20 @@ class ObservedPath(Residual):
         noise = _basis(pairs, snapshots.n_dims) if pairs else diffusion
         features = dictionary.features
         ends = tuple((int(n), int(n) + 1) for n in gaps)
-        starts = _expectations(snapshots, [a for a, _ in ends], probes, features, noise)
-        targets = _expectations(snapshots, [b for _, b in ends], probes, features, noise)
+        starts = _expectations(
+            snapshots,
+            [a for a, _ in ends],
+            probes,
+            features,
+            noise,
+        )
+        targets = _expectations(
+            snapshots,
+            [b for _, b in ends],
+            probes,
+            features,
+            noise,
+        )
         half_gaps = np.diff(snapshots.times)[list(gaps)] / 2.0
         known = []
         slopes = []
@@ -130,7 +142,12 @@ class ObservedPath(Residual):
 
         def pushed(push: Push) -> Array:
             points = jnp.asarray(self.snapshots.clouds[push.snapshot][:count], dtype=float)
-            return _pushed(push.probes, process, points, jnp.asarray(push.time))
+            return _pushed(
+                push.probes,
+                process,
+                points,
+                jnp.asarray(push.time),
+            )
 
         values = on_cores(pushed, pushes)
         pairs = zip(self.ends, values[::2], values[1::2], strict=True)
@@ -183,13 +200,24 @@ class ObservedPath(Residual):
         )
 
     def _spread(
-        self, ends: tuple[int, int], count: int, propagated: Array, observed: Array
+        self,
+        ends: tuple[int, int],
+        count: int,
+        propagated: Array,
+        observed: Array,
     ) -> Spread:
         """From `count` points of either end, spread as the mean over all points is."""
         start, target = ends
         begun = _thin(self.snapshots.weights[start], count, propagated)
         ended = _thin(self.snapshots.weights[target], count, observed)
-        return Spread(start, target, begun.weights, ended.weights, begun.rows, ended.rows)
+        return Spread(
+            start,
+            target,
+            begun.weights,
+            ended.weights,
+            begun.rows,
+            ended.rows,
+        )
 
 
 class Push(NamedTuple):
@@ -207,7 +235,11 @@ class Weighted(NamedTuple):
     rows: Float[np.ndarray, "n n_columns"]
 
 
-def _thin(whole: Float[np.ndarray, " n_points"], count: int, values: Array) -> Weighted:
+def _thin(
+    whole: Float[np.ndarray, " n_points"],
+    count: int,
+    values: Array,
+) -> Weighted:
     """Values at the first `count` of all points, stretched to the spread of the mean over all."""
     weights = whole[:count] / whole[:count].sum()
     precise = np.asarray(values, dtype=np.float64)
@@ -227,7 +259,11 @@ class CorrectedPath(Residual):
     observed: ObservedPath
 
     @classmethod
-    def of(cls, simulated: Simulated, observed: ObservedPath) -> "CorrectedPath":
+    def of(
+        cls,
+        simulated: Simulated,
+        observed: ObservedPath,
+    ) -> "CorrectedPath":
         """Join the two."""
         return cls(
             snapshots=observed.snapshots,
@@ -282,7 +318,8 @@ def covariance_pairs(diffusion: AbstractDiffusion) -> tuple[tuple[int, int], ...
 
 
 def _basis(
-    pairs: tuple[tuple[int, int], ...], n_dims: int
+    pairs: tuple[tuple[int, int], ...],
+    n_dims: int,
 ) -> Float[Array, "n_entries n_dims n_dims"]:
     """The symmetric matrix of every entry."""
     matrices = np.zeros((len(pairs), n_dims, n_dims))
@@ -326,7 +363,14 @@ def _expectations(
         size = chunk_size(len(points))
         for first in range(0, len(points), _BATCH * size):
             rows = slice(first, first + _BATCH * size)
-            batches.append(Batch(read, points[rows], weights[rows], size))
+            batches.append(
+                Batch(
+                    read,
+                    points[rows],
+                    weights[rows],
+                    size,
+                )
+            )
             owners.append(n)
 
     def total(batch: Batch) -> Expectations:
@@ -339,7 +383,9 @@ def _expectations(
 
 
 def _summed(
-    batch: Batch, features: AbstractFeatures, noise: AbstractDiffusion | Array
+    batch: Batch,
+    features: AbstractFeatures,
+    noise: AbstractDiffusion | Array,
 ) -> Expectations:
     total = None
     for weights, points in batch.chunks():
@@ -353,7 +399,11 @@ def _summed(
 
 @eqx.filter_jit
 def _moments(
-    probes: AbstractProbes, features: AbstractFeatures, noise: AbstractDiffusion | Array, x, w
+    probes: AbstractProbes,
+    features: AbstractFeatures,
+    noise: AbstractDiffusion | Array,
+    x,
+    w,
 ):
     """E f, E 1/2 tr(a f'') of every a, and E grad f phi', in single precision."""
 
@@ -370,7 +420,10 @@ def _moments(
 
 @eqx.filter_jit
 def _pushed(
-    probes: AbstractProbes, process: ItoProcess, x: Float[Array, "n n_dims"], h: Float[Array, ""]
+    probes: AbstractProbes,
+    process: ItoProcess,
+    x: Float[Array, "n n_dims"],
+    h: Float[Array, ""],
 ) -> Float[Array, "n n_probes"]:
     """F + h Lf."""
 

@@ -56,7 +56,7 @@ class MomentsOptions:
         self._check_numbers()
 
     def _check_numbers(self) -> None:
-        if not isinstance(self.max_directions, float) or not 0.0 < self.max_directions <= 1.0:
+        if not isinstance(self.max_directions, int | float) or not 0.0 < self.max_directions <= 1.0:
             raise InputError(
                 expected="max_directions above 0 and at most 1",
                 found=f"{self.max_directions!r}",
@@ -70,7 +70,18 @@ class MomentsOptions:
             )
 
     def features_for(self, n_dims: int) -> Counts:
-        """Tanh features drawn for the drift."""
+        """Tanh features drawn for the drift.
+
+        Parameters
+        ----------
+        n_dims : int
+            Coordinates, the time among them where the drift changes with it.
+
+        Returns
+        -------
+        Counts
+            Of each coordinate, of each pair and of all.
+        """
         default = _features_for(n_dims)
         return Counts(
             default.single if self.n_single is None else self.n_single,
@@ -79,7 +90,18 @@ class MomentsOptions:
         )
 
     def threshold_for(self, n_choices: int) -> float:
-        """The log Bayes factor a group must have to stay, among so many groups and outputs."""
+        """The log Bayes factor a group must have to stay.
+
+        Parameters
+        ----------
+        n_choices : int
+            Groups times outputs that it is one of.
+
+        Returns
+        -------
+        float
+            `threshold`, or the log of that number.
+        """
         return math.log(max(2, n_choices)) if self.threshold is None else self.threshold
 
 
@@ -120,5 +142,9 @@ def _n_pairs(n_dims: int) -> int:
     return max(1, n_dims * (n_dims - 1) // 2)
 
 
-def _within(value: int, smallest: int, largest: int) -> int:
+def _within(
+    value: int,
+    smallest: int,
+    largest: int,
+) -> int:
     return min(max(value, smallest), largest)

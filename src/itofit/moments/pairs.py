@@ -130,7 +130,8 @@ def _waves(centre: Point, width: Point) -> CosineProbes:
 
 
 def _together(
-    support: Bool[np.ndarray, "n_probes n_dims"], n_moments: int
+    support: Bool[np.ndarray, "n_probes n_dims"],
+    n_moments: int,
 ) -> Bool[np.ndarray, "n_instruments n_probes"]:
     """Which h_j goes with which f_m.
 

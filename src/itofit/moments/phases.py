@@ -39,7 +39,11 @@ _PRUNING = (2, 5)
 _RENEWING = 6
 
 
-def simulate_and_fit(probing: Probing, library: Library, run: Run) -> Fitted:
+def simulate_and_fit(
+    probing: Probing,
+    library: Library,
+    run: Run,
+) -> Fitted:
     """The three phases; with the user's own dictionary nothing is selected."""
     n_dims = probing.snapshots.n_dims
     own_dictionary = probing.options.dictionary is not None
@@ -53,13 +57,22 @@ def simulate_and_fit(probing: Probing, library: Library, run: Run) -> Fitted:
     if not own_dictionary:
         run.phase = Phase.select
         select = select_forward if few else select_forward_many
-        residual, state = select(probing, library.aim, library.more, state, run)
+        residual, state = select(
+            probing,
+            library.aim,
+            library.more,
+            state,
+            run,
+        )
     ridges_adapt = few and not own_dictionary
     return _polish(probing, residual.dictionary, state, run, ridges_adapt)
 
 
 def _aim(
-    probing: Probing, dictionary: Dictionary, prior: Prior, run: Run
+    probing: Probing,
+    dictionary: Dictionary,
+    prior: Prior,
+    run: Run,
 ) -> tuple[Residual, State]:
     """Means and covariances under a falling temperature; the prior is weak and stays as it is."""
     run.phase = Phase.aim
@@ -80,7 +93,11 @@ def _aim(
 
 
 def _polish(
-    probing: Probing, dictionary: Dictionary, state: State, run: Run, ridges_adapt: bool
+    probing: Probing,
+    dictionary: Dictionary,
+    state: State,
+    run: Run,
+    ridges_adapt: bool,
 ) -> Fitted:
     """The selected groups with all noise draws and the full covariance, until no step gains."""
     run.phase = Phase.polish
@@ -90,7 +107,15 @@ def _polish(
     adaptive = adaptive_ridges(residual, state) if ridges_adapt else None
     if adaptive is not None and not run.spent:
         ridges, start = adaptive
-        residual, state = frozen(ridges, adapted(ridges, whitening, start, run))
+        residual, state = frozen(
+            ridges,
+            adapted(
+                ridges,
+                whitening,
+                start,
+                run,
+            ),
+        )
     threshold = probing.threshold(residual.dictionary)
     outcome = Outcome.budget
     quiet = 0

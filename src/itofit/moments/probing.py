@@ -78,7 +78,11 @@ class Probing:
         """The same with another noise."""
         return replace(self, problem=self.problem.with_noise(diffusion))
 
-    def whitening(self, residual: Residual, v: np.ndarray | None) -> Whitening:
+    def whitening(
+        self,
+        residual: Residual,
+        v: np.ndarray | None,
+    ) -> Whitening:
         """The covariance of the residuals at `v`.
 
         In many dimensions every probe is used and correlations are shrunk.
@@ -87,7 +91,11 @@ class Probing:
         return Whitening.of(residual.spreads(v), self.options.max_directions if few else None)
 
     def on_path(
-        self, path: str, dictionary: Dictionary, gaps: Sequence[int], n_draws: int | None = None
+        self,
+        path: str,
+        dictionary: Dictionary,
+        gaps: Sequence[int],
+        n_draws: int | None = None,
     ) -> Residual:
         """The residual that belongs to a path between snapshots.
 
@@ -100,7 +108,13 @@ class Probing:
         observed = self.observed_path(dictionary, gaps)
         return observed if path == "observed" else self.corrected(observed, HEUN_STEPS)
 
-    def simulated(self, dictionary: Dictionary, n_draws: int, *, cosines: bool) -> Simulated:
+    def simulated(
+        self,
+        dictionary: Dictionary,
+        n_draws: int,
+        *,
+        cosines: bool,
+    ) -> Simulated:
         """The residual of chains over the mesh, `n_draws` from every start point."""
         plan = BatchPlan(n_draws, functools.partial(self.problem.streams.rng, Stream.transitions))
         transitions = transition_batches(
@@ -110,7 +124,14 @@ class Probing:
         probes: list[AbstractPathProbes] = []
         for batch in transitions:
             marginal = self._probes(batch.target, n_cosines)
-            probes.append(self._with_pairs(batch.start, batch.target, marginal, cosines))
+            probes.append(
+                self._with_pairs(
+                    batch.start,
+                    batch.target,
+                    marginal,
+                    cosines,
+                )
+            )
         few = self.snapshots.n_dims <= MANY_DIMS
         return Simulated(
             snapshots=self.snapshots,
@@ -125,7 +146,11 @@ class Probing:
             clock=self.problem.clock,
         )
 
-    def observed_path(self, dictionary: Dictionary, gaps: Sequence[int]) -> ObservedPath:
+    def observed_path(
+        self,
+        dictionary: Dictionary,
+        gaps: Sequence[int],
+    ) -> ObservedPath:
         """The residual over these gaps that takes the observed clouds for the path."""
         n_cosines = cosines_for_dense(self.snapshots.n_dims, len(gaps))
         probes = tuple(self._probes(n + 1, n_cosines) for n in gaps)
@@ -133,7 +158,11 @@ class Probing:
             self.snapshots, self.diffusion, gaps, probes, dictionary, self.speed
         )
 
-    def corrected(self, observed: ObservedPath, n_steps: int) -> CorrectedPath:
+    def corrected(
+        self,
+        observed: ObservedPath,
+        n_steps: int,
+    ) -> CorrectedPath:
         """The same probes over chains of `n_steps` Heun steps a gap."""
         mesh = Mesh.cut(self.snapshots.times, n_steps)
         rng_at = functools.partial(self.problem.streams.rng, Stream.transitions)
@@ -159,14 +188,22 @@ class Probing:
         return np.full(count, self.options.threshold_for(count))
 
     def _with_pairs(
-        self, start: int, target: int, marginal: AbstractProbes, cosines: bool
+        self,
+        start: int,
+        target: int,
+        marginal: AbstractProbes,
+        cosines: bool,
     ) -> AbstractPathProbes:
         if not self.paired:
             return marginal
         rng = self.problem.streams.rng(Stream.pair_probes)
         return pair_probes(self.snapshots, start, target, marginal, cosines, rng)
 
-    def _probes(self, target: int, n_cosines: Counts | None) -> AbstractProbes:
+    def _probes(
+        self,
+        target: int,
+        n_cosines: Counts | None,
+    ) -> AbstractProbes:
         centre, width = units_of(self.snapshots.clouds[target], self.snapshots.weights[target])
         n_dims = self.snapshots.n_dims
         rng = self.problem.streams.rng(Stream.probes)

@@ -90,7 +90,11 @@ def reference_degree(n_dims: int) -> int:
     return 1
 
 
-def reference(probing: Probing, terms: Terms, like: Reference | None = None) -> Reference:
+def reference(
+    probing: Probing,
+    terms: Terms,
+    like: Reference | None = None,
+) -> Reference:
     """The problem at the drift of these terms; with the unknowns of another, `like`."""
     state = state_of(terms, probing.speed)
     base = _prior_of(probing, terms.dictionary, state) if like is None else like
@@ -108,7 +112,9 @@ def reference(probing: Probing, terms: Terms, like: Reference | None = None) -> 
 
 
 def mean_slopes(
-    probing: Probing, terms: Terms, like: Reference
+    probing: Probing,
+    terms: Terms,
+    like: Reference,
 ) -> Float[np.ndarray, "n_dims n_coefficients"]:
     """How the means at the last of two snapshots change with the coefficients of `like`, in sds."""
     state = state_of(terms, probing.speed)
@@ -120,7 +126,11 @@ def mean_slopes(
     return slopes * like.speed / probing.speed
 
 
-def _prior_of(probing: Probing, known: Dictionary, state: State) -> Reference:
+def _prior_of(
+    probing: Probing,
+    known: Dictionary,
+    state: State,
+) -> Reference:
     """The unknowns and their prior, without data yet."""
     n_dims = probing.snapshots.n_dims
     terms = Monomials.up_to(n_dims, reference_degree(n_dims)).terms
@@ -141,17 +151,29 @@ def _prior_of(probing: Probing, known: Dictionary, state: State) -> Reference:
     )
 
 
-def _residual(probing: Probing, terms: Terms, dictionary: Dictionary) -> Residual:
+def _residual(
+    probing: Probing,
+    terms: Terms,
+    dictionary: Dictionary,
+) -> Residual:
     """The residual that information is read from: by simulation, or linear on observed clouds."""
     path = "simulated" if terms.path == "simulated" else "observed"
-    residual = probing.on_path(path, dictionary, terms.evidence.gaps, n_draws=2)
+    residual = probing.on_path(
+        path,
+        dictionary,
+        terms.evidence.gaps,
+        n_draws=2,
+    )
     if isinstance(residual, Simulated):
         return replace(residual, n_jacobian=2 * JACOBIAN_POINTS)
     return residual
 
 
 def _projection(
-    probing: Probing, tried: Dictionary, known: Dictionary, state: State
+    probing: Probing,
+    tried: Dictionary,
+    known: Dictionary,
+    state: State,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean products of the features on trial, and their coefficients nearest to the drift."""
     metric = np.zeros((tried.n_features, tried.n_features))
@@ -169,7 +191,10 @@ def _projection(
 
 
 def _noise_slopes(
-    probing: Probing, terms: Terms, state: State, whitening: Whitening
+    probing: Probing,
+    terms: Terms,
+    state: State,
+    whitening: Whitening,
 ) -> Float[np.ndarray, "n_folds n_rows"]:
     """How the residuals change with log sigma, fold by fold."""
 

@@ -28,7 +28,10 @@ class Refit(NamedTuple):
     evidence: Evidence
 
 
-def refit(probing: Probing, terms: Terms) -> Refit | None:
+def refit(
+    probing: Probing,
+    terms: Terms,
+) -> Refit | None:
     """The terms of a solution fitted to another problem, say one with another sigma.
 
     Gauss-Newton from that solution under its prior, ridges adapting; None where its chains run to
@@ -63,7 +66,11 @@ def _start(probing: Probing, terms: Terms) -> State:
     return State(evidence.coefficients.ravel() / probing.speed, prior)
 
 
-def _lowered(residual: Residual, whitening: Whitening, state: State) -> State | None:
+def _lowered(
+    residual: Residual,
+    whitening: Whitening,
+    state: State,
+) -> State | None:
     """A Gauss-Newton step, halved until the objective falls; None where there is little to gain."""
     columns = np.flatnonzero(state.prior.alive)
     v = state.v

@@ -57,7 +57,11 @@ class Prior:
     fixed: float = 1e-3
 
     @classmethod
-    def over(cls, groups: Sequence[Group], n_outputs: int) -> "Prior":
+    def over(
+        cls,
+        groups: Sequence[Group],
+        n_outputs: int,
+    ) -> "Prior":
         """One precision for every group of features and output."""
         members = []
         precision = []
@@ -96,7 +100,12 @@ class Prior:
         """Coefficients still in the model."""
         return self.diagonal < EXCLUDED
 
-    def updated(self, gamma: np.ndarray, v: np.ndarray, factor: float = 5.0) -> "Prior":
+    def updated(
+        self,
+        gamma: np.ndarray,
+        v: np.ndarray,
+        factor: float = 5.0,
+    ) -> "Prior":
         """One evidence update of the groups in the model; by a `factor` at most."""
         member = self.group >= 0
         count = len(self.precision)
@@ -126,7 +135,11 @@ class Prior:
         """The same groups with the precisions of another."""
         return replace(self, precision=other.precision)
 
-    def including(self, groups: Sequence[int] | np.ndarray, precision: np.ndarray) -> "Prior":
+    def including(
+        self,
+        groups: Sequence[int] | np.ndarray,
+        precision: np.ndarray,
+    ) -> "Prior":
         """The prior of the model with these groups at these precisions."""
         chosen = self.precision.copy()
         chosen[groups] = np.clip(precision, self.floor[groups], _LARGEST)
@@ -150,7 +163,11 @@ class Prior:
 class Posterior:
     """The linear problem J v = b with unit noise under the prior precisions `diagonal`."""
 
-    def __init__(self, jacobian: Float[np.ndarray, "n_rows n_coefficients"], diagonal: np.ndarray):
+    def __init__(
+        self,
+        jacobian: Float[np.ndarray, "n_rows n_coefficients"],
+        diagonal: np.ndarray,
+    ):
         self.scale = 1.0 / np.sqrt(diagonal)
         self.scaled = jacobian * self.scale
         self.dual = jacobian.shape[0] < jacobian.shape[1]
@@ -187,7 +204,11 @@ class Posterior:
         """C."""
         return self.scale[:, None] * self._inner() * self.scale
 
-    def bayes_factors(self, b: np.ndarray, group: np.ndarray) -> dict[int, float]:
+    def bayes_factors(
+        self,
+        b: np.ndarray,
+        group: np.ndarray,
+    ) -> dict[int, float]:
         """Log Bayes factor of every group."""
         u = self.mean(b) / self.scale
         block_of = self._blocks()
@@ -195,7 +216,12 @@ class Posterior:
         for g, members in _members(group):
             block = block_of(members)
             root = np.linalg.cholesky(block + 1e-12 * np.eye(len(block)))
-            z = solve_triangular(root, u[members], lower=True, check_finite=False)
+            z = solve_triangular(
+                root,
+                u[members],
+                lower=True,
+                check_finite=False,
+            )
             factors[g] = 0.5 * float(z @ z) + float(np.sum(np.log(np.diag(root))))
         return factors
 
@@ -215,13 +241,23 @@ class Posterior:
 
     def _half(self) -> np.ndarray:
         """H with H'H = I - (I + Lambda^-1/2 J'J Lambda^-1/2)^-1."""
-        return solve_triangular(self.factor[0], self.scaled, lower=True, check_finite=False)
+        return solve_triangular(
+            self.factor[0],
+            self.scaled,
+            lower=True,
+            check_finite=False,
+        )
 
     def _inverse(self) -> np.ndarray:
         return cho_solve(self.factor, np.eye(len(self.scale)))
 
 
-def relevances(jacobian: np.ndarray, b: np.ndarray, prior: Prior, n_updates: int) -> Prior:
+def relevances(
+    jacobian: np.ndarray,
+    b: np.ndarray,
+    prior: Prior,
+    n_updates: int,
+) -> Prior:
     """Evidence updates on one linearisation."""
     for _ in range(n_updates):
         alive = prior.alive
@@ -235,7 +271,10 @@ def relevances(jacobian: np.ndarray, b: np.ndarray, prior: Prior, n_updates: int
 
 
 def pruned(
-    jacobian: np.ndarray, b: np.ndarray, prior: Prior, threshold: Float[np.ndarray, " n_groups"]
+    jacobian: np.ndarray,
+    b: np.ndarray,
+    prior: Prior,
+    threshold: Float[np.ndarray, " n_groups"],
 ) -> Prior:
     """Take out the groups of least evidence, until none is below its threshold.
 
@@ -289,18 +328,27 @@ def selected_forward(
     return prior
 
 
-def gain_of(q: np.ndarray, s: np.ndarray) -> np.ndarray:
+def gain_of(
+    q: np.ndarray,
+    s: np.ndarray,
+) -> np.ndarray:
     """The gain in log evidence of a candidate at its best precision; none where q^2 < s."""
     u = np.maximum(q**2 / s, 1.0)
     return 0.5 * (u - 1.0 - np.log(u))
 
 
-def best_precision(q: np.ndarray, s: np.ndarray) -> np.ndarray:
+def best_precision(
+    q: np.ndarray,
+    s: np.ndarray,
+) -> np.ndarray:
     """The precision of a candidate at which the evidence is largest."""
     return s**2 / np.maximum(q**2 - s, 1e-12)
 
 
-def gain_of_two(q: Float[np.ndarray, " 2"], s: Float[np.ndarray, "2 2"]) -> tuple[float, float]:
+def gain_of_two(
+    q: Float[np.ndarray, " 2"],
+    s: Float[np.ndarray, "2 2"],
+) -> tuple[float, float]:
     """The gain of two candidates under one precision at its best, and that precision, on a grid."""
     size, axes = np.linalg.eigh(s)
     size = np.maximum(size, 1e-12)

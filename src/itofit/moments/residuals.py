@@ -247,7 +247,11 @@ class Simulated(Residual):
             observed.append(batch.weights @ values[k::N_FOLDS])
         return replace(part, observed=tuple(observed))
 
-    def _by_adjoints(self, v: np.ndarray, directions: Sequence[np.ndarray]) -> Work:
+    def _by_adjoints(
+        self,
+        v: np.ndarray,
+        directions: Sequence[np.ndarray],
+    ) -> Work:
         drift = self.drift(v)
         diffusion = self.noise(v)
         rows = self._by_target(directions)
@@ -281,7 +285,10 @@ class Simulated(Residual):
         return {batch.target: jnp.asarray(array, dtype=float) for batch, array in pairs}
 
     def _sparse_slopes(
-        self, v: np.ndarray, scales: Sequence[np.ndarray], columns: np.ndarray
+        self,
+        v: np.ndarray,
+        scales: Sequence[np.ndarray],
+        columns: np.ndarray,
     ) -> list[np.ndarray]:
         """The same probe by probe, each of which depends on few coordinates."""
         drift = self.drift(v)
@@ -309,7 +316,11 @@ class Simulated(Residual):
 
         return self._summed(work, _CHUNK)
 
-    def _summed(self, work: Work, size: int | None = None) -> list[np.ndarray]:
+    def _summed(
+        self,
+        work: Work,
+        size: int | None = None,
+    ) -> list[np.ndarray]:
         """`work` summed over the points of every transition.
 
         Few sums are alive at once, since each may be large.
@@ -366,7 +377,8 @@ class Simulated(Residual):
 
 
 def _mean_of_draws(
-    transition: TransitionBatch, pieces: list[np.ndarray]
+    transition: TransitionBatch,
+    pieces: list[np.ndarray],
 ) -> Float[np.ndarray, "n_points n_probes"]:
     count = len(transition.weights)
     chains = np.concatenate(pieces)[: transition.n_draws * count]
@@ -387,7 +399,9 @@ def observed_means(
 
 
 def _observed(
-    probes: AbstractPathProbes, snapshots: Snapshots, transition: TransitionBatch
+    probes: AbstractPathProbes,
+    snapshots: Snapshots,
+    transition: TransitionBatch,
 ) -> Float[np.ndarray, "n_target n_probes"]:
     """F_m at every row of the target; where it began matters to pairs alone."""
     began = transition.start if isinstance(probes, PairProbes) else transition.target
@@ -395,7 +409,9 @@ def _observed(
 
 
 def probe_values(
-    probes: AbstractPathProbes, ends: np.ndarray, starts: np.ndarray
+    probes: AbstractPathProbes,
+    ends: np.ndarray,
+    starts: np.ndarray,
 ) -> Float[np.ndarray, "n n_probes"]:
     """f_m at every row, in chunks of one size."""
     values = []
@@ -412,7 +428,9 @@ def probe_values(
 
 @eqx.filter_jit
 def _values_of(
-    probes: AbstractPathProbes, ends: Float[Array, "n n_dims"], starts: Float[Array, "n n_dims"]
+    probes: AbstractPathProbes,
+    ends: Float[Array, "n n_dims"],
+    starts: Float[Array, "n n_dims"],
 ) -> Float[Array, "n n_probes"]:
     return jax.vmap(lambda end, start: probes.given(start)(end))(ends, starts)
 
@@ -428,7 +446,11 @@ def _mean_of(
     return weights @ jnp.where(weights[:, None] > 0, _values_of(probes, ends, starts), 0.0)
 
 
-def _gradients(probes: AbstractPathProbes, ends, starts) -> Float[Array, "n n_probes n_dims"]:
+def _gradients(
+    probes: AbstractPathProbes,
+    ends,
+    starts,
+) -> Float[Array, "n n_probes n_dims"]:
     """How f_m change with the end; the start does not move."""
     return jax.vmap(lambda end, start: jax.jacfwd(probes.given(start))(end))(ends, starts)
 
@@ -526,7 +548,8 @@ def _slopes(
 
 
 def _order(
-    columns: Int[np.ndarray, " n_columns"], n_coefficients: int
+    columns: Int[np.ndarray, " n_columns"],
+    n_coefficients: int,
 ) -> Int[np.ndarray, " n_columns"]:
     """Where every column is once those of the noise stand after the others."""
     noise_last = np.argsort(columns >= n_coefficients, kind="stable")
@@ -534,7 +557,8 @@ def _order(
 
 
 def _filled_up(
-    columns: Int[np.ndarray, " n_columns"], n_all: int
+    columns: Int[np.ndarray, " n_columns"],
+    n_all: int,
 ) -> Int[Array, " n_padded"] | None:
     """The columns and the first again and again up to a power of two, so that few sizes compile.
 

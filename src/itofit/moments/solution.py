@@ -68,12 +68,11 @@ class MomentsSolution(Solution):
 
     Examples
     --------
-    >>> import jax
-    >>> from itofit import FokkerPlanckProcess, known_system
-    >>> snapshots = known_system("ou").observe(200, [0.0, 0.3, 1.0], key=jax.random.key(1))
-    >>> solution = FokkerPlanckProcess(0.7, random_state=0).fit(snapshots).solution_
+    Of a fitted `model`:
+
+    >>> solution = model.solution_
     >>> solution.path, solution.outcome.name
-    ('simulated', 'converged')
+    ('corrected', 'converged')
     >>> len(solution.whitening.bases)
     2
     """
@@ -127,7 +126,14 @@ class MomentsSolution(Solution):
     @functools.cached_property
     def linearised(self) -> Linearised:
         """The linear problem at the solution, what was left out of the drift beside it."""
-        return linearised(self.probing, self.terms, self.residual, self.state, self.library)
+        return linearised(
+            self.probing,
+            self.terms,
+            self.residual,
+            self.state,
+            self.library,
+            self.whitening,
+        )
 
     def doubts(self) -> list[str]:
         evidence = self.evidence

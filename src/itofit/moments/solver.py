@@ -93,8 +93,11 @@ class Moments(AbstractSolver, MomentsOptions):
     prefers_cpu: ClassVar[bool] = True
     presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {}}
 
-    def scaling(self, snapshots: Snapshots, streams: Streams) -> Scaling:
-        """Mean 0 and sd 1 in every coordinate."""
+    def scaling(
+        self,
+        snapshots: Snapshots,
+        streams: Streams,
+    ) -> Scaling:
         del streams
         return Scaling.fit(snapshots)
 
@@ -105,7 +108,6 @@ class Moments(AbstractSolver, MomentsOptions):
         listeners: Sequence[Listener] = (),
         checkpoints: CheckpointFolder | None = None,
     ) -> MomentsSolution:
-        """Fit; a run that is interrupted gives the best it had."""
         del checkpoints  # it is done in seconds: begun again rather than continued
         probing = Probing(problem, self)
         _check(probing)
@@ -128,7 +130,6 @@ class Moments(AbstractSolver, MomentsOptions):
         listeners: Sequence[Listener] = (),
         checkpoints: CheckpointFolder | None = None,
     ) -> MomentsSolution:
-        """Begin anew, unless no step was in the fit."""
         assert isinstance(solution, MomentsSolution)
         if solution.path != "simulated":
             return replace(solution, problem=problem)
@@ -136,13 +137,14 @@ class Moments(AbstractSolver, MomentsOptions):
         return replace(again, seconds=solution.seconds + again.seconds)
 
     def solve_together(self, problems: Sequence[Problem]) -> list[Solution]:
-        """One after the other."""
         return [self.solve(problem) for problem in problems]
 
     def restore(
-        self, problem: Problem, values: dict[str, Any], arrays: dict[str, np.ndarray]
+        self,
+        problem: Problem,
+        values: dict[str, Any],
+        arrays: dict[str, np.ndarray],
     ) -> MomentsSolution:
-        """A solution as it was saved."""
         drift = drift_of(values["features"], arrays, problem.clock)
         groups = tuple(Group(size, kind, tuple(axes)) for size, kind, axes in values["groups"])
         ended = "evidence.chi2" in arrays
@@ -237,11 +239,20 @@ def _without_bias(probing: Probing, fitted: Fitted) -> Fitted:
     learned = probing.diffusion.n_parameters > 0
     if fitted.outcome is not Outcome.converged or not learned or not enough:
         return fitted
-    state = less_biased(fitted.residual, fitted.state, fitted.whitening, drift_too=probing.paired)
+    state = less_biased(
+        fitted.residual,
+        fitted.state,
+        fitted.whitening,
+        drift_too=probing.paired,
+    )
     return fitted._replace(state=state)
 
 
-def _judged(probing: Probing, fitted: Fitted, unbiased: Fitted) -> Evidence:
+def _judged(
+    probing: Probing,
+    fitted: Fitted,
+    unbiased: Fitted,
+) -> Evidence:
     """The evidence at the solution.
 
     Of pairs, taking the bias off leaves the minimum, whose squares have the law of chi-squared.
@@ -253,7 +264,12 @@ def _judged(probing: Probing, fitted: Fitted, unbiased: Fitted) -> Evidence:
     return replace(evidence, chi2=least.chi2)
 
 
-def _solution(problem: Problem, solver: Moments, run: Run, result: Result) -> MomentsSolution:
+def _solution(
+    problem: Problem,
+    solver: Moments,
+    run: Run,
+    result: Result,
+) -> MomentsSolution:
     residual = result.residual
     process = residual.process(result.state.v)
     small = result.evidence is not None and _n_bytes(residual) <= _MOST_BYTES

@@ -94,7 +94,10 @@ class TransitionBatch:
         return [Chunk(start, noise, weights) for start, noise, weights in chunks]
 
     def jacobian_chunks(
-        self, n_points: int, n_features: int, size: int | None = None
+        self,
+        n_points: int,
+        n_features: int,
+        size: int | None = None,
     ) -> list[Chunk]:
         """The first draw of the first `n_points` start points, in chunks fit for sensitivities."""
         n_points = min(n_points, len(self.weights))
@@ -105,11 +108,20 @@ class TransitionBatch:
         chunks = []
         for first in range(0, n_points, size):
             i, row = divmod(first, whole)
-            x, z = _part(self.starts[i], self.noise[i], jnp.asarray(row), size)
+            x, z = _part(
+                self.starts[i],
+                self.noise[i],
+                jnp.asarray(row),
+                size,
+            )
             chunks.append(Chunk(x, z, jnp.asarray(weights[first : first + size])))
         return chunks
 
-    def fold(self, k: int, count: int) -> "TransitionBatch":
+    def fold(
+        self,
+        k: int,
+        count: int,
+    ) -> "TransitionBatch":
         """The k-th of `count` parts of the start points, one chain a point.
 
         `count` is a power of two up to 16.
@@ -117,9 +129,19 @@ class TransitionBatch:
         starts = tuple(x[k::count] for x in self.starts)
         noise = tuple(z[:, k::count] for z in self.noise)
         weights = self.weights[k::count] / self.weights[k::count].sum()
-        return replace(self, weights=weights, n_draws=1, starts=starts, noise=noise)
+        return replace(
+            self,
+            weights=weights,
+            n_draws=1,
+            starts=starts,
+            noise=noise,
+        )
 
-    def end(self, process: ItoProcess, chunk: Chunk) -> Float[Array, "chunk n_dims"]:
+    def end(
+        self,
+        process: ItoProcess,
+        chunk: Chunk,
+    ) -> Float[Array, "chunk n_dims"]:
         """Where the chains of one chunk end."""
         return chain_ends(
             process,
@@ -132,7 +154,10 @@ class TransitionBatch:
         )
 
     def sensitivity(
-        self, drift: FeatureDrift, diffusion: AbstractDiffusion, chunk: Chunk
+        self,
+        drift: FeatureDrift,
+        diffusion: AbstractDiffusion,
+        chunk: Chunk,
     ) -> Sensitivities:
         """Where the chains of one chunk end, and dX / dW and dX / dtheta there."""
         return chain_sensitivities(
@@ -147,21 +172,27 @@ class TransitionBatch:
         )
 
     def driven(
-        self, drift: FeatureDrift, diffusion: AbstractDiffusion, chunk: Chunk
+        self,
+        drift: FeatureDrift,
+        diffusion: AbstractDiffusion,
+        chunk: Chunk,
     ) -> DrivenChains:
         """The chains of one chunk as a value that jax can trace."""
         return DrivenChains(
-            drift,
-            diffusion,
-            chunk.start,
-            self.times,
-            self.steps,
-            chunk.noise,
+            drift=drift,
+            diffusion=diffusion,
+            start=chunk.start,
+            times=self.times,
+            steps=self.steps,
+            noise=chunk.noise,
             n_taken=jnp.asarray(self.n_steps),
         )
 
 
-def on_cores(function: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
+def on_cores(
+    function: Callable[[Item], Answer],
+    items: Sequence[Item],
+) -> list[Answer]:
     """`function(item)` for every item; on a CPU by one thread a core.
 
     XLA runs a loop of small steps on one core only.
@@ -197,7 +228,10 @@ class BatchPlan:
 
 
 def transition_batches(
-    snapshots: Snapshots, mesh: Mesh, anchor: str, plan: BatchPlan
+    snapshots: Snapshots,
+    mesh: Mesh,
+    anchor: str,
+    plan: BatchPlan,
 ) -> tuple[TransitionBatch, ...]:
     """One batch to every snapshot after the first, from the one before it or from the first."""
     legs = legs_between(mesh, anchor)
@@ -206,7 +240,16 @@ def transition_batches(
     for leg in legs:
         for target, end in leg.targets:
             steps = np.asarray(leg.steps[:end])
-            batches.append(_transition(snapshots, leg.start, target, steps, longest, plan))
+            batches.append(
+                _transition(
+                    snapshots,
+                    leg.start,
+                    target,
+                    steps,
+                    longest,
+                    plan,
+                )
+            )
     return tuple(batches)
 
 
@@ -252,7 +295,9 @@ def _transition(
 
 
 def _antithetic(
-    rng: np.random.Generator, n_draws: int, shape: tuple[int, int]
+    rng: np.random.Generator,
+    n_draws: int,
+    shape: tuple[int, int],
 ) -> Float[np.ndarray, "n_chains n_dims"]:
     """Normal numbers for every chain, those of one half of the draws minus those of the other."""
     half = rng.standard_normal(((n_draws + 1) // 2, *shape), dtype=np.float32)
@@ -283,7 +328,11 @@ def chunk_size(n: int) -> int:
     return min(largest, max(64, 1 << (n - 1).bit_length()))
 
 
-def _sensitivity_chunk(n_features: int, n_dims: int, largest: int) -> int:
+def _sensitivity_chunk(
+    n_features: int,
+    n_dims: int,
+    largest: int,
+) -> int:
     """Points a chunk when sensitivities are carried, n_dims^2 n_features numbers a point.
 
     The sizes were measured.

@@ -62,7 +62,11 @@ class Whitening(NamedTuple):
     by_probe: bool = False
 
     @classmethod
-    def of(cls, spreads: Sequence[Spread], max_directions: float | None = 0.2) -> "Whitening":
+    def of(
+        cls,
+        spreads: Sequence[Spread],
+        max_directions: float | None = 0.2,
+    ) -> "Whitening":
         """The full covariance of these transitions.
 
         Where nothing is propagated yet each is on its own, with the spread of its target for both
@@ -87,7 +91,11 @@ class Whitening(NamedTuple):
         return cls(tuple(bases), _factored(blocks, len(bases)))
 
     @classmethod
-    def _shrunk(cls, contributions: list[Contributions], n_points: float) -> "Whitening":
+    def _shrunk(
+        cls,
+        contributions: list[Contributions],
+        n_points: float,
+    ) -> "Whitening":
         """Every probe by itself, and of their correlations what so many points can know."""
         bases = tuple(np.diag(1.0 / np.sqrt(_variances(ends))) for ends in contributions)
         blocks = _covariance(contributions, bases)
@@ -204,7 +212,10 @@ def _effective(spread: Spread) -> float:
     return 1.0 / max(begun, ended)
 
 
-def _directions(covariance: np.ndarray, most: float) -> np.ndarray:
+def _directions(
+    covariance: np.ndarray,
+    most: float,
+) -> np.ndarray:
     """V with V C V' = I, for the directions of largest variance."""
     variance, directions = np.linalg.eigh(covariance)
     if not variance[-1] > 0.0:
@@ -217,7 +228,10 @@ def _directions(covariance: np.ndarray, most: float) -> np.ndarray:
     return (directions[:, largest] / np.sqrt(variance[largest])).T
 
 
-def _covariance(contributions: list[Contributions], bases: tuple[np.ndarray, ...]) -> Blocks:
+def _covariance(
+    contributions: list[Contributions],
+    bases: tuple[np.ndarray, ...],
+) -> Blocks:
     """The blocks (n, m), m <= n, that are not zero, in the chosen directions."""
     by_snapshot: dict[int, list[tuple[int, np.ndarray]]] = {}
     for n, ends in enumerate(contributions):
@@ -251,6 +265,9 @@ def _factored(blocks: Blocks, count: int) -> Blocks:
     return factor
 
 
-def _solved(lower: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _solved(
+    lower: np.ndarray,
+    rows: np.ndarray,
+) -> np.ndarray:
     """L^-1 rows."""
     return solve_triangular(lower, rows, lower=True, check_finite=False)

@@ -23,13 +23,13 @@ def check_count(name: str, value: Any, least: int, hint: str) -> None:
         )
 
 
-def check_not_negative(name: str, value: float, hint: str) -> None:
+def check_not_negative(name: str, value: Any, hint: str) -> None:
     """Refuse a number below 0, and NaN."""
-    if not value >= 0.0:
+    if not isinstance(value, int | float) or not value >= 0.0:
         raise InputError(expected=f"{name} from 0 on", found=f"{value!r}", hint=hint)
 
 
-def check_positive(name: str, value: float, hint: str) -> None:
+def check_positive(name: str, value: Any, hint: str) -> None:
     """Refuse a number that is not above 0, and NaN."""
-    if not value > 0.0:
+    if not isinstance(value, int | float) or not value > 0.0:
         raise InputError(expected=f"{name} above 0", found=f"{value!r}", hint=hint)

@@ -43,7 +43,20 @@ class AbstractSolver(abc.ABC):
 
     @abc.abstractmethod
     def scaling(self, snapshots: Snapshots, streams: Streams) -> Scaling:
-        """The units it works in."""
+        """The units the solver works in.
+
+        Parameters
+        ----------
+        snapshots : Snapshots
+            In the user's units.
+        streams : Streams
+            The random streams of the fit.
+
+        Returns
+        -------
+        Scaling
+            Fitted on what the solver may learn from.
+        """
 
     @abc.abstractmethod
     def solve(
@@ -53,7 +66,22 @@ class AbstractSolver(abc.ABC):
         listeners: Sequence[Listener] = (),
         checkpoints: CheckpointFolder | None = None,
     ) -> Solution:
-        """The process of this problem."""
+        """The process of a problem.
+
+        Parameters
+        ----------
+        problem : Problem
+            What is asked.
+        listeners : sequence of callables
+            Called with a `Progress` as the run goes.
+        checkpoints : CheckpointFolder, optional
+            Where the run is saved as it goes; a solver that is done in seconds saves none.
+
+        Returns
+        -------
+        Solution
+            The process and what later questions need.
+        """
 
     @abc.abstractmethod
     def solve_again(
@@ -64,14 +92,57 @@ class AbstractSolver(abc.ABC):
         listeners: Sequence[Listener] = (),
         checkpoints: CheckpointFolder | None = None,
     ) -> Solution:
-        """The process of the same problem with a shorter step, from the solution before it."""
+        """The process of the same problem with a shorter step.
+
+        Parameters
+        ----------
+        solution : Solution
+            With the step before.
+        problem : Problem
+            With the shorter step.
+        listeners : sequence of callables
+            As of `solve`.
+        checkpoints : CheckpointFolder, optional
+            As of `solve`.
+
+        Returns
+        -------
+        Solution
+            Its seconds include those of the solution before.
+        """
 
     @abc.abstractmethod
     def solve_together(self, problems: Sequence[Problem]) -> list[Solution]:
-        """The processes of several problems, in one batch where the solver can."""
+        """The processes of several problems, in one batch where the solver can.
+
+        Parameters
+        ----------
+        problems : sequence of Problem
+            Of equal times, counts and steps where they are a batch.
+
+        Returns
+        -------
+        list of Solution
+            One for each problem.
+        """
 
     @abc.abstractmethod
     def restore(
         self, problem: Problem, values: dict[str, Any], arrays: dict[str, np.ndarray]
     ) -> Solution:
-        """A solution of this solver from what `values` and `arrays` of it gave."""
+        """A solution of this solver, as it was saved.
+
+        Parameters
+        ----------
+        problem : Problem
+            That it solved.
+        values : dict
+            What `Solution.values` gave, and how the run ended.
+        arrays : dict of arrays
+            What `Solution.arrays` gave.
+
+        Returns
+        -------
+        Solution
+            The same again.
+        """

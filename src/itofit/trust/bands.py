@@ -99,14 +99,37 @@ class Bands:
         records = []
         for t in range(len(self.times)):
             for d in range(len(self.names)):
-                records.append(self._record(t, d, "mean", self.mean[t, d], self.mean_std[t, d]))
+                records.append(
+                    self._record(
+                        t,
+                        d,
+                        "mean",
+                        self.mean[t, d],
+                        self.mean_std[t, d],
+                    )
+                )
                 for q, level in enumerate(self.levels):
                     value = self.quantile[t, q, d]
                     std = self.quantile_std[t, q, d]
-                    records.append(self._record(t, d, f"q{level:g}", value, std))
+                    records.append(
+                        self._record(
+                            t,
+                            d,
+                            f"q{level:g}",
+                            value,
+                            std,
+                        )
+                    )
         return records
 
-    def _record(self, t: int, d: int, statistic: str, value: float, std: float) -> dict[str, Any]:
+    def _record(
+        self,
+        t: int,
+        d: int,
+        statistic: str,
+        value: float,
+        std: float,
+    ) -> dict[str, Any]:
         return {
             "time": float(self.times[t]),
             "coordinate": self.names[d],
@@ -141,7 +164,15 @@ def bands(
         individuals = 0 if isinstance(snapshots, PairedSnapshots) else position
         cloud = StartCloud(problem.snapshots.at(began), individuals)
         key = problem.streams.key(Stream.bands, position)
-        by_start.append(_from_one_start(drift_draws(solution), cloud, chosen, course, key))
+        by_start.append(
+            _from_one_start(
+                drift_draws(solution),
+                cloud,
+                chosen,
+                course,
+                key,
+            )
+        )
     estimates = np.concatenate([statistics.estimates for statistics in by_start])
     errors = np.concatenate([statistics.errors for statistics in by_start])
     values, std = _in_units(problem.scaling, Statistics(estimates, errors), increasing[-1])
@@ -157,7 +188,10 @@ def bands(
     )
 
 
-def _checked_levels(quantiles: Sequence[float], level: float) -> np.ndarray:
+def _checked_levels(
+    quantiles: Sequence[float],
+    level: float,
+) -> np.ndarray:
     levels = np.asarray(quantiles, dtype=float)
     if levels.ndim != 1 or not np.all((levels > 0.0) & (levels < 1.0)):
         raise InputError(
@@ -168,7 +202,11 @@ def _checked_levels(quantiles: Sequence[float], level: float) -> np.ndarray:
     return levels
 
 
-def _in_units(scaling: Scaling, statistics: "Statistics", last: float) -> "Statistics":
+def _in_units(
+    scaling: Scaling,
+    statistics: "Statistics",
+    last: float,
+) -> "Statistics":
     """The same in the user's units, or a refusal of drifts that ran away."""
     if not np.all(np.isfinite(statistics.errors)):
         raise InputError(
@@ -223,7 +261,14 @@ def _from_one_start(
     clouds = _clouds(drifts, one_stream, start, times, course, key)
     unmoved = np.zeros((_N_CHAINS, draws.noise.shape[1]))
     fitted = Drifts(draws.fitted, None, unmoved)
-    chains = _clouds(fitted, np.arange(_N_CHAINS), start, times, course, key)
+    chains = _clouds(
+        fitted,
+        np.arange(_N_CHAINS),
+        start,
+        times,
+        course,
+        key,
+    )
     chain_weights = np.tile(start.weights, _N_CHAINS) / _N_CHAINS
     levels = course.levels
     estimates = []
@@ -238,7 +283,9 @@ def _from_one_start(
 
 
 def _drawn_weights(
-    draws: DriftDraws, cloud: StartCloud, n_draws: int
+    draws: DriftDraws,
+    cloud: StartCloud,
+    n_draws: int,
 ) -> Float[np.ndarray, "n_draws n"]:
     """The weights of the start points behind each of the first draws."""
     start = cloud.snapshot
@@ -246,13 +293,20 @@ def _drawn_weights(
     if draws.streams is None:
         return weights
     count = len(start.weights)
-    weights *= particle_weights(draws.streams, cloud.individuals, count, draws.n_draws)[:n_draws]
+    weights *= particle_weights(
+        draws.streams,
+        cloud.individuals,
+        count,
+        draws.n_draws,
+    )[:n_draws]
     weights /= weights.sum(axis=1, keepdims=True)
     return weights
 
 
 def _statistics(
-    x: np.ndarray, weights: np.ndarray, levels: np.ndarray
+    x: np.ndarray,
+    weights: np.ndarray,
+    levels: np.ndarray,
 ) -> Float[np.ndarray, "n_statistics n_dims"]:
     """The mean and the quantiles of every coordinate."""
     order = np.argsort(x, axis=0)
@@ -306,7 +360,11 @@ def _clouds(
     return clouds
 
 
-def _steps_between(begin: float, end: float, dt: float) -> Float[np.ndarray, " n_steps"]:
+def _steps_between(
+    begin: float,
+    end: float,
+    dt: float,
+) -> Float[np.ndarray, " n_steps"]:
     return Mesh.refine([begin, end], dt).steps if end > begin else np.zeros(0)
 
 
@@ -334,7 +392,14 @@ def _push(
     times = step_times(leg.begin, leg.steps)
     learned = drifts.noise.shape[1] > 0
 
-    def move(drift, v, x, t, h, z):
+    def move(
+        drift,
+        v,
+        x,
+        t,
+        h,
+        z,
+    ):
         process = ItoProcess(drift.at(t), diffusion.moved(v) if learned else diffusion)
         return jax.vmap(process.euler_step, in_axes=(0, None, 0))(x, h, z)
 
@@ -345,6 +410,13 @@ def _push(
         keys = fold(jax.random.fold_in(leg.key, k), jnp.arange(leg.n_streams))
         z = jax.vmap(lambda key: jax.random.normal(key, x.shape[1:], x.dtype))(keys)
         noise = z[leg.streams]
-        return over_draws(drifts.drifts, drifts.noise, x, times[k], leg.steps[k], noise)
+        return over_draws(
+            drifts.drifts,
+            drifts.noise,
+            x,
+            times[k],
+            leg.steps[k],
+            noise,
+        )
 
     return jax.lax.fori_loop(0, leg.n_taken, step, start)

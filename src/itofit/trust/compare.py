@@ -7,7 +7,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from itofit.errors import InputError
+from itofit.metrics.floor import Metric
 from itofit.metrics.scorecard import METRICS, Scorecard
+from itofit.simulate.systems import KnownSystem
 from itofit.snapshots.clouds import Snapshots
 
 
@@ -15,7 +17,14 @@ from itofit.snapshots.clouds import Snapshots
 class Scored(Protocol):
     """A fitted model."""
 
-    def scorecard(self, held_out: Snapshots, **options: Any) -> Scorecard:
+    def scorecard(
+        self,
+        held_out: Snapshots,
+        *,
+        truth: KnownSystem | None,
+        start: str,
+        metrics: dict[str, Metric] | None,
+    ) -> Scorecard:
         """Scores against held-out snapshots."""
         ...
 
@@ -90,7 +99,12 @@ class Comparison:
 
 
 def compare(
-    models: Mapping[str, Scored], held_out: Snapshots, *, metric: str = "sliced_W1", **options: Any
+    models: Mapping[str, Scored],
+    held_out: Snapshots,
+    *,
+    metric: str = "sliced_W1",
+    truth: KnownSystem | None = None,
+    start: str = "initial",
 ) -> Comparison:
     """Rank fitted models by their mean score on held-out snapshots.
 
@@ -106,8 +120,10 @@ def compare(
         Snapshots that no model was fitted to.
     metric : {"W1", "sliced_W1", "coordinate_W1"}
         The distance they are ranked by.
-    **options
-        Given on to the `scorecard` of every model, such as `truth` or `start`.
+    truth : KnownSystem, optional
+        The true process, where it is known: sampling floors are then its own.
+    start : {"initial", "previous", "bridge", "bridge_ot"}
+        Where the forecasts that are scored start.
 
     Returns
     -------
@@ -126,7 +142,7 @@ def compare(
     >>> class Fitted:
     ...     def __init__(self, value):
     ...         self.value = value
-    ...     def scorecard(self, held_out, metrics):
+    ...     def scorecard(self, held_out, *, truth, start, metrics):
     ...         excess = self.value - 0.1
     ...         score = Score(1.0, "W1", self.value, 0.1, 0.02, excess, "system", 9, 9, None, None)
     ...         return Scorecard((score,))
@@ -150,7 +166,8 @@ def compare(
     chosen = {metric: METRICS[metric]}
     means = {}
     for name, model in models.items():
-        means[name] = _means(model.scorecard(held_out, metrics=chosen, **options))
+        card = model.scorecard(held_out, truth=truth, start=start, metrics=chosen)
+        means[name] = _means(card)
     return Comparison(metric, _ranked(means))
 
 
@@ -164,7 +181,7 @@ class MeanScore(NamedTuple):
 
     def is_worse_than(self, other: "MeanScore") -> bool:
         """Whether the difference is more than 2 sds of the sampling noise of both."""
-        return self.score - other.score > 2.0 * np.hypot(self.sd, other.sd)
+        return self.score - other.score > 2.0 * float(np.hypot(self.sd, other.sd))
 
 
 def _ranked(means: dict[str, MeanScore]) -> tuple[Row, ...]:
@@ -177,7 +194,16 @@ def _ranked(means: dict[str, MeanScore]) -> tuple[Row, ...]:
         if mean.is_worse_than(leader) and not mean.at_floor:
             leader = mean
             rank = place
-        rows.append(Row(name, mean.score, mean.floor, mean.sd, rank, mean.at_floor))
+        rows.append(
+            Row(
+                name,
+                mean.score,
+                mean.floor,
+                mean.sd,
+                rank,
+                mean.at_floor,
+            )
+        )
     return tuple(rows)
 
 

@@ -12,7 +12,15 @@ from itofit.solution import Solution
 
 
 class Coefficients(NamedTuple):
-    """Coefficients W of the drift W' phi(x), and their standard errors."""
+    """Coefficients of a dictionary.
+
+    Parameters
+    ----------
+    values : array of shape (n_features, n_dims)
+        W of the drift W' phi(x).
+    errors : array of shape (n_features, n_dims)
+        Their standard errors.
+    """
 
     values: Float[np.ndarray, "n_features n_dims"]
     errors: Float[np.ndarray, "n_features n_dims"]

@@ -99,7 +99,10 @@ def checked_degree(degree: int, n_dims: int) -> int:
     return int(degree)
 
 
-def equations(solution: Solution, degree: int = 3) -> Equations:
+def equations(
+    solution: Solution,
+    degree: int = 3,
+) -> Equations:
     """The drift as a polynomial in the user's units: the terms the snapshots ask for.
 
     Terms are chosen among all products of up to `degree` coordinates and fitted to the snapshots
@@ -186,7 +189,9 @@ class Polynomial:
         return W.ravel()
 
     def linear(
-        self, c: Float[np.ndarray, " n_coefficients"], whitening: Whitening | None = None
+        self,
+        c: Float[np.ndarray, " n_coefficients"],
+        whitening: Whitening | None = None,
     ) -> Linear:
         """The problem linearised at `c`, with the covariance of the residuals there by default."""
         v = self.v(c)
@@ -203,9 +208,18 @@ class Polynomial:
             )
         by_term = J.reshape(len(y), len(self.units), -1)
         slopes = np.einsum("rao,ab->rbo", by_term, self.units) / self.speed
-        return Linear(c, y, slopes.reshape(len(y), -1), whitening)
+        return Linear(
+            c,
+            y,
+            slopes.reshape(len(y), -1),
+            whitening,
+        )
 
-    def squares(self, c: Float[np.ndarray, " n_coefficients"], whitening: Whitening) -> float:
+    def squares(
+        self,
+        c: Float[np.ndarray, " n_coefficients"],
+        whitening: Whitening,
+    ) -> float:
         """Squared residuals at `c`, infinite where the drift cannot be simulated."""
         with np.errstate(over="ignore", invalid="ignore"):
             y = whitening(self.residual(self.v(c)))
@@ -226,7 +240,12 @@ class Polynomial:
         return (np.linalg.solve(self.units, W) * self.scaling.sd).ravel()
 
 
-def _residual(probing: Probing, monomials: Monomials, path: str, gaps: list[int]) -> Residual:
+def _residual(
+    probing: Probing,
+    monomials: Monomials,
+    path: str,
+    gaps: list[int],
+) -> Residual:
     low, high = (jnp.asarray(end, dtype=float) for end in probing.box)
     groups = tuple(Group(1, "monomial" if term else "constant", term) for term in monomials.terms)
     dictionary = Dictionary(ClippedMonomials(monomials.terms, low, high), groups)
@@ -234,7 +253,9 @@ def _residual(probing: Probing, monomials: Monomials, path: str, gaps: list[int]
 
 
 def _visited(
-    probing: Probing, residual: Residual, drift: AbstractDrift
+    probing: Probing,
+    residual: Residual,
+    drift: AbstractDrift,
 ) -> Float[np.ndarray, "n n_dims"]:
     """Points of the snapshots, and of the chains on their way where these are simulated."""
     clouds = list(probing.snapshots.clouds)
@@ -247,7 +268,10 @@ def _visited(
     return points[np.all((points >= low) & (points <= high), axis=1)]
 
 
-def _on_the_way(transition: TransitionBatch, process: ItoProcess) -> list[np.ndarray]:
+def _on_the_way(
+    transition: TransitionBatch,
+    process: ItoProcess,
+) -> list[np.ndarray]:
     """The first chunk of a transition after each quarter of its steps but the last."""
     chunk = transition.chains()[0]
     counts = np.asarray(chunk.weights) > 0.0
@@ -260,12 +284,18 @@ def _on_the_way(transition: TransitionBatch, process: ItoProcess) -> list[np.nda
 
 
 @eqx.filter_jit
-def _drift_at(drift: AbstractDrift, x: Float[Array, "n n_dims"]) -> Float[Array, "n n_dims"]:
+def _drift_at(
+    drift: AbstractDrift,
+    x: Float[Array, "n n_dims"],
+) -> Float[Array, "n n_dims"]:
     """The drift at rows of states."""
     return jax.vmap(drift)(x)
 
 
-def _solved(polynomial: Polynomial, c: Float[np.ndarray, " n_coefficients"]) -> TermsChosen:
+def _solved(
+    polynomial: Polynomial,
+    c: Float[np.ndarray, " n_coefficients"],
+) -> TermsChosen:
     """Rounds of choice and step until neither changes anything."""
     inside = np.zeros(0, dtype=int)
     solution = None
@@ -277,7 +307,12 @@ def _solved(polynomial: Polynomial, c: Float[np.ndarray, " n_coefficients"]) -> 
         before = inside
         if i < _MOST_CHOICES:
             hints = [] if i == 0 else [before]
-            inside = best_subset(linear.jacobian, linear.b, _price(polynomial, linear), hints)
+            inside = best_subset(
+                linear.jacobian,
+                linear.b,
+                _price(polynomial, linear),
+                hints,
+            )
         solution = _least_squares(linear, inside)
         step = (solution.c - c)[inside] / np.sqrt(np.diag(solution.C))
         if i > 0 and np.array_equal(before, inside) and np.all(np.abs(step) < _SETTLED):
@@ -293,7 +328,10 @@ def _price(polynomial: Polynomial, linear: Linear) -> float:
     return by_chance * _lengthening(polynomial, len(linear.y), 0) ** 2
 
 
-def _least_squares(linear: Linear, inside: Int[np.ndarray, " n_inside"]) -> TermsChosen:
+def _least_squares(
+    linear: Linear,
+    inside: Int[np.ndarray, " n_inside"],
+) -> TermsChosen:
     J = linear.jacobian[:, inside]
     length = np.linalg.norm(J, axis=0)
     unit = J / length
@@ -304,7 +342,9 @@ def _least_squares(linear: Linear, inside: Int[np.ndarray, " n_inside"]) -> Term
 
 
 def _towards(
-    polynomial: Polynomial, linear: Linear, solution: TermsChosen
+    polynomial: Polynomial,
+    linear: Linear,
+    solution: TermsChosen,
 ) -> Float[np.ndarray, " n_coefficients"]:
     """The solution of the linear problem, or a point on the way where that is too far for it."""
     way = solution.c - linear.c
@@ -319,7 +359,11 @@ def _towards(
     return linear.c + 0.5**_MOST_HALVINGS * way
 
 
-def _lengthening(polynomial: Polynomial, n_rows: int, n_inside: int) -> float:
+def _lengthening(
+    polynomial: Polynomial,
+    n_rows: int,
+    n_inside: int,
+) -> float:
     """Nu / (nu - R + p)."""
     nu = sum(1.0 / float(np.sum(w**2)) for w in polynomial.probing.snapshots.weights)
     return nu / max(nu - n_rows + n_inside, 0.5 * nu)
@@ -356,7 +400,9 @@ def _equations(polynomial: Polynomial, solution: TermsChosen) -> Equations:
 
 
 def _moments_of_squares(
-    polynomial: Polynomial, solution: TermsChosen, V: Float[np.ndarray, "n_rows n_rows"] | None
+    polynomial: Polynomial,
+    solution: TermsChosen,
+    V: Float[np.ndarray, "n_rows n_rows"] | None,
 ) -> tuple[float, float]:
     """Mean and variance of |y|^2 for a true equation (`trust.goodness`).
 
@@ -378,7 +424,9 @@ def _moments_of_squares(
 
 
 def _law_of_rows(
-    polynomial: Polynomial, linear: Linear, free: Float[np.ndarray, " n_transitions"]
+    polynomial: Polynomial,
+    linear: Linear,
+    free: Float[np.ndarray, " n_transitions"],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of the squares of every transition, with so many degrees of freedom."""
     # In many dimensions every probe is a row and correlations are shrunk, which is another law.
@@ -390,7 +438,8 @@ def _law_of_rows(
 
 
 def _shared(
-    polynomial: Polynomial, solution: TermsChosen
+    polynomial: Polynomial,
+    solution: TermsChosen,
 ) -> Float[np.ndarray, "n_rows n_rows"] | None:
     """V, if the residuals are clearly those of particles observed again in every snapshot."""
     weights = polynomial.probing.snapshots.weights
@@ -414,7 +463,10 @@ def _shared(
     return V if gain > _SURE else None
 
 
-def _noise_alone(polynomial: Polynomial, v: Float[np.ndarray, " n_coefficients"]) -> list[Spread]:
+def _noise_alone(
+    polynomial: Polynomial,
+    v: Float[np.ndarray, " n_coefficients"],
+) -> list[Spread]:
     """What the noise along the way contributes, by two chains a start point of different noise."""
     probing = polynomial.probing
     residual = polynomial.residual
@@ -431,7 +483,11 @@ def _noise_alone(polynomial: Polynomial, v: Float[np.ndarray, " n_coefficients"]
     return [_difference(a, b, size) for a, b in zip(first, second, strict=True)]
 
 
-def _difference(first: Spread, second: Spread, size: float) -> Spread:
+def _difference(
+    first: Spread,
+    second: Spread,
+    size: float,
+) -> Spread:
     """What two propagations of the same start points differ by."""
     assert first.propagated is not None
     assert second.propagated is not None
@@ -439,7 +495,11 @@ def _difference(first: Spread, second: Spread, size: float) -> Spread:
     return first._replace(propagated=apart, observed=np.zeros_like(first.observed))
 
 
-def _with_other_noise(probing: Probing, residual: Residual, k: int) -> Simulated:
+def _with_other_noise(
+    probing: Probing,
+    residual: Residual,
+    k: int,
+) -> Simulated:
     """The k-th of other chains, one a start point, under the same probes."""
     heun = isinstance(residual, CorrectedPath)
     simulated = residual.simulated if isinstance(residual, CorrectedPath) else residual

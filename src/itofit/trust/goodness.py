@@ -36,7 +36,7 @@ from itofit.devices import processor
 from itofit.errors import InputError
 from itofit.moments.evidence import Evidence
 from itofit.moments.solution import MomentsSolution
-from itofit.moments.whitening import Spread, Whitening, contributions_of
+from itofit.moments.whitening import Spread, contributions_of
 from itofit.process.features import MANY_DIMS
 from itofit.solution import Solution
 
@@ -87,7 +87,18 @@ class GoodnessOfFit:
     p_value: float
 
     def rejects(self, level: float = 0.05) -> bool:
-        """Whether the model is rejected at this level."""
+        """Whether the model is rejected at this level.
+
+        Parameters
+        ----------
+        level : float
+            Of the test.
+
+        Returns
+        -------
+        bool
+            Whether p is below it.
+        """
         return self.p_value < level
 
     def to_records(self) -> list[dict[str, Any]]:
@@ -110,7 +121,11 @@ class GoodnessOfFit:
         return "\n".join([*lines, f"the snapshots {verdict} this process at the 5 % level"])
 
 
-def judged(evidence: Evidence, times: np.ndarray, law: SquaresLaw | None = None) -> GoodnessOfFit:
+def judged(
+    evidence: Evidence,
+    times: np.ndarray,
+    law: SquaresLaw | None = None,
+) -> GoodnessOfFit:
     """The test of a moments fit to snapshots at these times; Hotelling's without a law."""
     freedom = np.maximum(evidence.n_rows - evidence.n_determined, 1.0)
     if law is None:
@@ -129,7 +144,10 @@ def judged(evidence: Evidence, times: np.ndarray, law: SquaresLaw | None = None)
     )
 
 
-def law_of_squares(spreads: Sequence[Spread], bases: Sequence[np.ndarray]) -> SquaresLaw:
+def law_of_squares(
+    spreads: Sequence[Spread],
+    bases: Sequence[np.ndarray],
+) -> SquaresLaw:
     """The law of the squares of rows `bases @ residuals`, for transitions with these ends.
 
     The rows are of unit covariance.
@@ -141,7 +159,10 @@ def law_of_squares(spreads: Sequence[Spread], bases: Sequence[np.ndarray]) -> Sq
     return SquaresLaw(mean, variance)
 
 
-def _contributions(spread: Spread, basis: np.ndarray) -> list[Float[np.ndarray, "n_points n_rows"]]:
+def _contributions(
+    spread: Spread,
+    basis: np.ndarray,
+) -> list[Float[np.ndarray, "n_points n_rows"]]:
     """What every point of either end contributes to the rows; of pairs every individual."""
     return [a @ basis.T for _, a in contributions_of(spread)]
 
@@ -178,7 +199,8 @@ def _skewness(ends: Sequence[np.ndarray]) -> float:
 
 
 def hotelling_moments(
-    k: Float[np.ndarray, " n"], nu: Float[np.ndarray, " n"]
+    k: Float[np.ndarray, " n"],
+    nu: Float[np.ndarray, " n"],
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     """Mean and variance of Hotelling's T^2 in k dimensions with nu degrees of freedom."""
     room = np.maximum(nu - k, 5.0)
@@ -187,7 +209,11 @@ def hotelling_moments(
     return mean, variance
 
 
-def tail_of(value: float, mean: float, variance: float) -> float:
+def tail_of(
+    value: float,
+    mean: float,
+    variance: float,
+) -> float:
     """How often a gamma law of this mean and variance exceeds a value."""
     return float(gamma.sf(value, mean**2 / variance, scale=variance / mean))
 
@@ -200,7 +226,10 @@ def goodness_of_fit(solution: Solution) -> GoodnessOfFit:
     return judged(moments.evidence, solution.problem.observed.times, squares_law(moments))
 
 
-def ended(solution: Solution, hint: str = "solver='moments'") -> MomentsSolution:
+def ended(
+    solution: Solution,
+    hint: str = "solver='moments'",
+) -> MomentsSolution:
     """The solution of a moments fit that ended, or a refusal."""
     if isinstance(solution, MomentsSolution) and solution.evidence is not None:
         return solution
@@ -234,7 +263,5 @@ def squares_law(solution: MomentsSolution) -> SquaresLaw | None:
 
 def _law_at(solution: MomentsSolution) -> SquaresLaw:
     with jax.default_device(processor()):
-        v = solution.state.v[: solution.residual.n_coefficients]
-        spreads = solution.residual.spreads(v)
-        bases = Whitening.of(spreads, solution.solver.max_directions).bases
-        return law_of_squares(spreads, bases)
+        spreads = solution.residual.spreads(solution.state.v)
+        return law_of_squares(spreads, solution.whitening.bases)

@@ -108,7 +108,11 @@ class Identifiability:
     coefficients: Float[np.ndarray, "n_fields n_features n_dims"]
     scaling: Scaling
 
-    def field(self, x: Any, which: int = 0) -> Float[np.ndarray, "n n_dims"]:
+    def field(
+        self,
+        x: Any,
+        which: int = 0,
+    ) -> Float[np.ndarray, "n n_dims"]:
         """An undetermined field at rows of states: drifts along it fit about as well.
 
         Parameters
@@ -175,7 +179,12 @@ class DriftVariance:
     prior: Float[np.ndarray, " n"]
 
     @classmethod
-    def of(cls, problem: Reference, *, sigma_known: bool) -> "DriftVariance":
+    def of(
+        cls,
+        problem: Reference,
+        *,
+        sigma_known: bool,
+    ) -> "DriftVariance":
         """Of the reference problem, all its coefficients."""
         count = problem.n_coefficients
         return cls(
@@ -227,7 +236,11 @@ def identified(
     )
 
 
-def identifiability(solution: Solution, *, sigma_known: bool | None = None) -> Identifiability:
+def identifiability(
+    solution: Solution,
+    *,
+    sigma_known: bool | None = None,
+) -> Identifiability:
     """What the snapshots do not determine of the drift, whatever the fit chose; of a moments fit.
 
     With `sigma_known=False`, the default where it was learned, sigma is an unknown beside the
@@ -254,7 +267,9 @@ def identifiability(solution: Solution, *, sigma_known: bool | None = None) -> I
 
 
 def _third_snapshot_note(
-    solution: MomentsSolution, known: Reference, answer: Identifiability
+    solution: MomentsSolution,
+    known: Reference,
+    answer: Identifiability,
 ) -> str:
     """What a third snapshot between or after the two would determine."""
     snapshots = solution.problem.snapshots
@@ -268,7 +283,10 @@ def _third_snapshot_note(
 
 
 def with_snapshot_at(
-    solution: MomentsSolution, known: Reference, time: float, n_points: int
+    solution: MomentsSolution,
+    known: Reference,
+    time: float,
+    n_points: int,
 ) -> Reference:
     """The reference problem with one more snapshot, as the fitted process predicts it."""
     before = start_before(solution.problem.snapshots, time, "previous")
@@ -278,7 +296,11 @@ def with_snapshot_at(
 
 
 def probing_between(
-    solution: MomentsSolution, first: Snapshot, time: float, n_points: int, start: str
+    solution: MomentsSolution,
+    first: Snapshot,
+    time: float,
+    n_points: int,
+    start: str,
 ) -> Probing:
     """From a standardised snapshot to the cloud that the fitted process predicts for that time."""
     forecast = forecaster_of(solution).clouds(np.asarray([time]), n_points, start)
@@ -290,14 +312,21 @@ def probing_between(
     return Probing(problem, solution.solver)
 
 
-def determined(problem: Reference, *, sigma_known: bool) -> float:
+def determined(
+    problem: Reference,
+    *,
+    sigma_known: bool,
+) -> float:
     """The fraction of the prior's drift variance that the data remove."""
     everything = np.ones(problem.n_coefficients, dtype=bool)
     variance = DriftVariance.of(problem, sigma_known=sigma_known)
     return variance.determined_fraction(everything)
 
 
-def third_snapshot(before: float, after: Mapping[float, float]) -> str:
+def third_snapshot(
+    before: float,
+    after: Mapping[float, float],
+) -> str:
     """What a third snapshot would add to two."""
     choices = [
         f"{_percent(fraction)} with a third at t = {time:g}" for time, fraction in after.items()
@@ -328,7 +357,10 @@ def _centre_and_root(snapshots: Snapshots) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _named_fields(
-    problem: Reference, snapshots: Snapshots, names: Sequence[str], scaling: Scaling
+    problem: Reference,
+    snapshots: Snapshots,
+    names: Sequence[str],
+    scaling: Scaling,
 ) -> Iterator[tuple[str, Float[np.ndarray, " n"]]]:
     """Simple affine motions: coefficients of z -> A (z - centre), or of a constant."""
     centre, root = _centre_and_root(snapshots)
@@ -337,25 +369,48 @@ def _named_fields(
     unit = np.eye(n_dims)
     still = np.zeros(n_dims)
     for a in range(n_dims):
-        push = _affine(problem, np.zeros((n_dims, n_dims)), unit[a], centre)
+        push = _affine(
+            problem,
+            np.zeros((n_dims, n_dims)),
+            unit[a],
+            centre,
+        )
         yield f"a push along {names[a]}", push
     for a in range(n_dims):
-        contraction = _affine(problem, np.outer(unit[a], unit[a]), still, centre)
+        contraction = _affine(
+            problem,
+            np.outer(unit[a], unit[a]),
+            still,
+            centre,
+        )
         yield f"a contraction of {names[a]}", contraction
     middle = scaling.restore(centre[None])[0]
     about = f"about ({', '.join(f'{value:.3g}' for value in middle)})"
     for a, b in combinations(range(n_dims), 2):
         there = np.outer(unit[a], unit[b])
         back = np.outer(unit[b], unit[a])
-        shear = _affine(problem, root @ (there + back) @ inverse, still, centre)
+        shear = _affine(
+            problem,
+            root @ (there + back) @ inverse,
+            still,
+            centre,
+        )
         yield f"a shear of {names[a]} and {names[b]}", shear
         where = about if n_dims == 2 else f"of {names[a]} and {names[b]}"
-        rotation = _affine(problem, root @ (there - back) @ inverse, still, centre)
+        rotation = _affine(
+            problem,
+            root @ (there - back) @ inverse,
+            still,
+            centre,
+        )
         yield f"a rotation {where}", rotation
 
 
 def _affine(
-    problem: Reference, A: np.ndarray, shift: np.ndarray, centre: np.ndarray
+    problem: Reference,
+    A: np.ndarray,
+    shift: np.ndarray,
+    centre: np.ndarray,
 ) -> Float[np.ndarray, " n"]:
     """Coefficients of z -> A (z - centre) + shift."""
     position = {group.coordinates: f for f, group in enumerate(problem.dictionary.groups)}
@@ -366,7 +421,10 @@ def _affine(
     return coefficients.ravel()
 
 
-def _largest(variance: DriftVariance, problem: Reference) -> tuple[np.ndarray, np.ndarray]:
+def _largest(
+    variance: DriftVariance,
+    problem: Reference,
+) -> tuple[np.ndarray, np.ndarray]:
     """Standard deviation and coefficients of the fields along which most variance is left."""
     size, axes = np.linalg.eigh(variance.metric)
     root = (axes * np.sqrt(np.maximum(size, 0.0))) @ axes.T
@@ -389,7 +447,10 @@ def _sigma_fraction(problem: Reference) -> float | None:
     return 1.0 - float(left * problem.precision[-1])
 
 
-def _equilibrium(problem: Reference, sigma: float) -> list[str]:
+def _equilibrium(
+    problem: Reference,
+    sigma: float,
+) -> list[str]:
     """What is to be noted of an unknown sigma.
 
     At equilibrium (a g, sqrt(a) sigma) have the same law for every a: along (2 g, 1), per unit of

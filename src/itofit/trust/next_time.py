@@ -83,7 +83,10 @@ class NextTime:
         return "\n".join([*lines, f"take the next snapshot at t = {self.best:g}"])
 
 
-def left_over(slopes: Float[np.ndarray, "n_dims n"], covariance: Float[np.ndarray, "n n"]) -> float:
+def left_over(
+    slopes: Float[np.ndarray, "n_dims n"],
+    covariance: Float[np.ndarray, "n n"],
+) -> float:
     """Root mean square over coordinates of the standard error of the means."""
     variances = np.sum((slopes @ covariance) * slopes, axis=1)
     return float(np.sqrt(np.mean(variances)))
@@ -113,7 +116,13 @@ def next_time(
     with jax.default_device(processor()):
         known = reference(moments.probing, moments.terms)
         first = snapshots.at(float(snapshots.times[0]))
-        onward = probing_between(moments, first, wanted, len(first.points), "initial")
+        onward = probing_between(
+            moments,
+            first,
+            wanted,
+            len(first.points),
+            "initial",
+        )
         slopes = mean_slopes(onward, moments.terms, known)
         before = left_over(slopes, known.covariance())
         after = []
@@ -125,7 +134,8 @@ def next_time(
 
 
 def _checked_candidates(
-    candidates: Sequence[float] | np.ndarray, taken: np.ndarray
+    candidates: Sequence[float] | np.ndarray,
+    taken: np.ndarray,
 ) -> Float[np.ndarray, " n_candidates"]:
     times = np.unique(numeric_times(candidates))
     begin = float(taken[0])

@@ -24,7 +24,9 @@ def covariances(
 
 
 def interval_of(
-    draws: Float[np.ndarray, "n_draws n d d"], fitted: Float[np.ndarray, "n d d"], level: float
+    draws: Float[np.ndarray, "n_draws n d d"],
+    fitted: Float[np.ndarray, "n d d"],
+    level: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ends of intervals about the fit, on the diagonal about its logarithm."""
     z = norm.ppf(0.5 + 0.5 * level)
@@ -41,7 +43,11 @@ def interval_of(
 
 
 @eqx.filter_jit
-def _covariances(diffusion: AbstractDiffusion, moves: Array, z: Array) -> Array:
+def _covariances(
+    diffusion: AbstractDiffusion,
+    moves: Array,
+    z: Array,
+) -> Array:
     def covariance(v, x):
         S = diffusion.moved(v)(x)
         return S @ S.T
@@ -51,7 +57,8 @@ def _covariances(diffusion: AbstractDiffusion, moves: Array, z: Array) -> Array:
 
 
 def covariance_std(
-    solution: Solution, z: Float[Array, "n n_dims"]
+    solution: Solution,
+    z: Float[Array, "n n_dims"],
 ) -> Float[np.ndarray, "n n_dims n_dims"]:
     """The standard error of a learned S S' at standardised states, in the user's units.
 
@@ -63,7 +70,9 @@ def covariance_std(
 
 
 def covariance_interval(
-    solution: Solution, z: Float[Array, "n n_dims"], level: float
+    solution: Solution,
+    z: Float[Array, "n n_dims"],
+    level: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Lower and upper ends about a learned S S' at standardised states, in the user's units."""
     if not 0.0 < level < 1.0:
@@ -75,7 +84,10 @@ def covariance_interval(
     return interval_of(draws, fitted, level)
 
 
-def _noise_draws(solution: Solution, z: Float[Array, "n n_dims"]) -> np.ndarray:
+def _noise_draws(
+    solution: Solution,
+    z: Float[Array, "n n_dims"],
+) -> np.ndarray:
     """Draws of a(x) in the user's units."""
     diffusion = solution.process.diffusion
     draws = drift_draws(solution)
@@ -88,6 +100,9 @@ def _noise_draws(solution: Solution, z: Float[Array, "n n_dims"]) -> np.ndarray:
     return _in_units(solution, covariances(diffusion, draws.noise, z))
 
 
-def _in_units(solution: Solution, a: np.ndarray) -> np.ndarray:
+def _in_units(
+    solution: Solution,
+    a: np.ndarray,
+) -> np.ndarray:
     sd = solution.problem.scaling.sd
     return sd[:, None] * a * sd

@@ -74,10 +74,20 @@ class DriftDraws:
 
     @classmethod
     def of_members(
-        cls, members: AbstractDrift, n_members: int, mean: AbstractDrift
+        cls,
+        members: AbstractDrift,
+        n_members: int,
+        mean: AbstractDrift,
     ) -> "DriftDraws":
         """The members of an ensemble, stacked."""
-        return cls(members, eqx.if_array(0), mean, n_members, np.zeros((n_members, 0)), None)
+        return cls(
+            members,
+            eqx.if_array(0),
+            mean,
+            n_members,
+            np.zeros((n_members, 0)),
+            None,
+        )
 
     def first(self, count: int) -> "DriftDraws":
         """The first `count` of them."""
@@ -89,15 +99,27 @@ class DriftDraws:
         else:
             arrays, rest = eqx.partition(self.drifts, eqx.is_array)
             drifts = eqx.combine(jax.tree.map(lambda leaf: leaf[:count], arrays), rest)
-        return replace(self, drifts=drifts, n_draws=count, noise=self.noise[:count])
+        return replace(
+            self,
+            drifts=drifts,
+            n_draws=count,
+            noise=self.noise[:count],
+        )
 
     def spread(
-        self, points: Float[np.ndarray, "n n_dims"], times: Float[np.ndarray, " n"] | None = None
+        self,
+        points: Float[np.ndarray, "n n_dims"],
+        times: Float[np.ndarray, " n"] | None = None,
     ) -> Float[np.ndarray, "n n_dims"]:
         """How far the draws are from the fit, root mean square at every point and its time."""
         x = jnp.asarray(points, dtype=float)
         t = jnp.asarray(np.zeros(len(points)) if times is None else times, float)
-        apart = _values(self.drifts, self.axes, x, t) - _field(self.fitted, x, t)
+        apart = _values(
+            self.drifts,
+            self.axes,
+            x,
+            t,
+        ) - _field(self.fitted, x, t)
         # An ensemble is measured about its own mean.
         count = self.n_draws if self.streams is not None else max(1, self.n_draws - 1)
         return np.sqrt(np.sum(np.asarray(apart, dtype=np.float64) ** 2, axis=0) / count)
@@ -111,18 +133,27 @@ def _with_coefficients(drift: FeatureDrift, coefficients: Any) -> FeatureDrift:
 
 @eqx.filter_jit
 def _values(
-    drifts: AbstractDrift, axes: Any, x: Float[Array, "n n_dims"], t: Float[Array, " n"]
+    drifts: AbstractDrift,
+    axes: Any,
+    x: Float[Array, "n n_dims"],
+    t: Float[Array, " n"],
 ) -> Float[Array, "n_draws n n_dims"]:
     return eqx.filter_vmap(_field, in_axes=(axes, None, None))(drifts, x, t)
 
 
 def _field(
-    drift: AbstractDrift, x: Float[Array, "n n_dims"], t: Float[Array, " n"]
+    drift: AbstractDrift,
+    x: Float[Array, "n n_dims"],
+    t: Float[Array, " n"],
 ) -> Float[Array, "n n_dims"]:
     return jax.vmap(lambda y, now: drift.at(now)(y))(x, t)
 
 
-def draw_drifts(linear: Linearised, streams: Streams, n_draws: int = N_DRAWS) -> DriftDraws:
+def draw_drifts(
+    linear: Linearised,
+    streams: Streams,
+    n_draws: int = N_DRAWS,
+) -> DriftDraws:
     """Draws of the drift of a fit."""
     v = _drawn_unknowns(linear, streams, n_draws)
     coefficients = linear.coefficients(v)
@@ -136,7 +167,9 @@ def draw_drifts(linear: Linearised, streams: Streams, n_draws: int = N_DRAWS) ->
 
 
 def _drawn_unknowns(
-    linear: Linearised, streams: Streams, n_draws: int
+    linear: Linearised,
+    streams: Streams,
+    n_draws: int,
 ) -> Float[np.ndarray, "n_draws n_unknowns"]:
     """The unknowns v of every draw, 0 for what is not in its model."""
     rng = streams.rng(Stream.drift_draws)
@@ -146,7 +179,15 @@ def _drawn_unknowns(
     always = np.isinf(unknowns.log_odds)
     precision = loose_precisions(unknowns.jacobian, G, unknowns.precision, always)
     inside = (unknowns.precision < EXCLUDED) | always
-    models = draw_structures(G, against, precision, inside, unknowns.log_odds, n_draws, rng)
+    models = draw_structures(
+        G,
+        against,
+        precision,
+        inside,
+        unknowns.log_odds,
+        n_draws,
+        rng,
+    )
     errors = _error_draws(linear, streams, n_draws) @ unknowns.jacobian
     v = np.zeros((n_draws, len(against)))
     for row, error, model in zip(v, errors, models, strict=True):
@@ -157,7 +198,10 @@ def _drawn_unknowns(
 
 
 def particle_weights(
-    streams: Streams, snapshot: int, n_points: int, n_draws: int = N_DRAWS
+    streams: Streams,
+    snapshot: int,
+    n_points: int,
+    n_draws: int = N_DRAWS,
 ) -> Float[np.ndarray, "n_draws n"]:
     """Omega of the particles of one snapshot, mean 1 over it, draw by draw."""
     rng = streams.rng(Stream.particle_weights, snapshot)
@@ -166,7 +210,9 @@ def particle_weights(
 
 
 def _error_draws(
-    linear: Linearised, streams: Streams, n_draws: int
+    linear: Linearised,
+    streams: Streams,
+    n_draws: int,
 ) -> Float[np.ndarray, "n_draws n_rows"]:
     """The errors e of every draw, lengthened."""
     errors = []

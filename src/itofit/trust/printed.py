@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from keyword import iskeyword
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -13,8 +13,6 @@ from scipy.stats import norm
 
 from itofit.errors import InputError
 from itofit.process.monomials import Monomials
-
-Column = TypeVar("Column", str, int)
 
 # Names the Python function uses itself.
 _TAKEN = {"np", "x", "drift", "nothing", "float"}
@@ -30,9 +28,9 @@ _ESCAPED = {
 
 @dataclass(frozen=True, eq=False)
 class Equations:
-    """The sparse polynomial drift dx/dt = sum over terms of coefficient * term, in user's units.
+    """The sparse polynomial drift dx/dt = sum of coefficient * term; prints as equations.
 
-    Prints as equations.
+    All is in the user's units.
 
     Parameters
     ----------
@@ -120,14 +118,36 @@ class Equations:
         return rates[0] if x.ndim == 1 else rates
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper ends about the coefficients; both 0 where a term is absent."""
+        """Lower and upper ends about the coefficients; both 0 where a term is absent.
+
+        Parameters
+        ----------
+        level : float
+            Coverage.
+
+        Returns
+        -------
+        low, high : arrays
+            Of the shape of `coefficients`.
+        """
         if not 0.0 < level < 1.0:
             raise InputError(expected="level between 0 and 1", found=f"{level}", hint="0.95")
         half = float(norm.ppf(0.5 + 0.5 * level)) * self.standard_errors
         return self.coefficients - half, self.coefficients + half
 
     def rejected(self, level: float = 0.05) -> bool:
-        """Whether the snapshots contradict the equations at this level."""
+        """Whether the snapshots contradict the equations at this level.
+
+        Parameters
+        ----------
+        level : float
+            Of the test.
+
+        Returns
+        -------
+        bool
+            Whether p is below it.
+        """
         return self.p_value < level
 
     def to_records(self) -> list[dict[str, Any]]:
@@ -137,7 +157,11 @@ class Equations:
             records += [self._record(row, output) for row in self._rows(output)]
         return records
 
-    def _record(self, row: int, output: int) -> dict[str, Any]:
+    def _record(
+        self,
+        row: int,
+        output: int,
+    ) -> dict[str, Any]:
         term = self.terms[row]
         return {
             "coordinate": self.names[output],
@@ -153,7 +177,7 @@ class Equations:
         width = max(map(len, heads))
         present = [(row, output) for row, output in np.argwhere(self.present).tolist()]
         numbers = {(row, output): _columns(self._number(row, output)) for row, output in present}
-        widths = Columns(
+        widths = Widths(
             whole=max((len(number.whole) for number in numbers.values()), default=0),
             fraction=max((len(number.fraction) for number in numbers.values()), default=0),
             error=max((len(number.error) for number in numbers.values()), default=0),
@@ -209,14 +233,27 @@ class Equations:
         """The terms of one equation."""
         return np.flatnonzero(self.present[:, output]).tolist()
 
-    def _number(self, row: int, output: int) -> "Number":
+    def _number(
+        self,
+        row: int,
+        output: int,
+    ) -> "Number":
         value = float(self.coefficients[row, output])
         return _rounded(value, float(self.standard_errors[row, output]))
 
-    def _sign(self, row: int, output: int, positive: str) -> str:
+    def _sign(
+        self,
+        row: int,
+        output: int,
+        positive: str,
+    ) -> str:
         return "-" if self.coefficients[row, output] < 0.0 else positive
 
-    def _latex_summand(self, row: int, output: int) -> str:
+    def _latex_summand(
+        self,
+        row: int,
+        output: int,
+    ) -> str:
         """One term and its coefficient without its sign."""
         number = self._number(row, output)
         power = rf" \cdot 10^{{{number.exponent}}}" if number.exponent else ""
@@ -262,21 +299,29 @@ def _rounded(value: float, error: float) -> Number:
     )
 
 
-class Columns(NamedTuple, Generic[Column]):
-    """What stands before the point, from the point on, and in the error: the text, or its width."""
+class Columns(NamedTuple):
+    """What stands before the point, from the point on, and in the error."""
 
-    whole: Column
-    fraction: Column
-    error: Column
+    whole: str
+    fraction: str
+    error: str
 
 
-def _columns(number: Number) -> Columns[str]:
+class Widths(NamedTuple):
+    """How many characters the columns of all numbers have."""
+
+    whole: int
+    fraction: int
+    error: int
+
+
+def _columns(number: Number) -> Columns:
     power = f"e{number.exponent}" if number.exponent else ""
     whole, point, fraction = number.value.partition(".")
     return Columns(whole, point + fraction + power, number.error + power)
 
 
-def _aligned(number: Columns[str], width: Columns[int]) -> str:
+def _aligned(number: Columns, width: Widths) -> str:
     value = f"{number.whole:>{width.whole}}{number.fraction:<{width.fraction}}"
     return f"{value} +- {number.error:<{width.error}}"
 
@@ -285,7 +330,10 @@ def _powers(term: tuple[int, ...]) -> list[tuple[int, int]]:
     return sorted(Counter(term).items())
 
 
-def _text(term: tuple[int, ...], names: tuple[str, ...]) -> str:
+def _text(
+    term: tuple[int, ...],
+    names: tuple[str, ...],
+) -> str:
     factors = []
     for k, power in _powers(term):
         exponent = f"^{power}" if power > 1 else ""
@@ -293,7 +341,10 @@ def _text(term: tuple[int, ...], names: tuple[str, ...]) -> str:
     return " ".join(factors)
 
 
-def _latex(term: tuple[int, ...], names: tuple[str, ...]) -> str:
+def _latex(
+    term: tuple[int, ...],
+    names: tuple[str, ...],
+) -> str:
     factors = []
     for k, power in _powers(term):
         exponent = f"^{{{power}}}" if power > 1 else ""
@@ -301,7 +352,10 @@ def _latex(term: tuple[int, ...], names: tuple[str, ...]) -> str:
     return " ".join(factors)
 
 
-def _factors(term: tuple[int, ...], symbols: list[str]) -> list[str]:
+def _factors(
+    term: tuple[int, ...],
+    symbols: list[str],
+) -> list[str]:
     return [symbols[k] if power == 1 else f"{symbols[k]}**{power}" for k, power in _powers(term)]
 
 

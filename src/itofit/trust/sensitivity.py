@@ -105,7 +105,18 @@ class Sensitivity:
     full: bool
 
     def excluded(self, level: float = 0.05) -> list[Any]:
-        """The sigmas with which the snapshots contradict the fit at this level."""
+        """The sigmas with which the snapshots contradict the fit at this level.
+
+        Parameters
+        ----------
+        level : float
+            Of the test.
+
+        Returns
+        -------
+        list
+            Of sigmas, as they were given.
+        """
         return [row.sigma for row in self.rows if row.p_value < level]
 
     def to_records(self) -> list[dict[str, Any]]:
@@ -116,7 +127,12 @@ class Sensitivity:
                 records += [self._record(row, t, d) for d in range(len(self.names))]
         return records
 
-    def _record(self, row: Assumed, t: int, d: int) -> dict[str, Any]:
+    def _record(
+        self,
+        row: Assumed,
+        t: int,
+        d: int,
+    ) -> dict[str, Any]:
         return {
             "sigma": _label(row.sigma),
             "drift": row.drift,
@@ -200,13 +216,19 @@ def sensitivity(
     return Sensitivity(compared.times, names, tuple(rows), full)
 
 
-def _same_terms(solution: MomentsSolution, sigma: Any) -> Refit | None:
+def _same_terms(
+    solution: MomentsSolution,
+    sigma: Any,
+) -> Refit | None:
     """The terms of the fit with another noise."""
     diffusion = standard_diffusion(sigma, solution.problem.scaling)
     return refit(solution.probing.with_noise(diffusion), solution.terms)
 
 
-def _solved_anew(solution: MomentsSolution, sigma: Any) -> Refit | None:
+def _solved_anew(
+    solution: MomentsSolution,
+    sigma: Any,
+) -> Refit | None:
     """A fit of its own with another noise."""
     before = solution.problem
     problem = Problem.pose(
@@ -236,11 +258,22 @@ class ComparedForecast:
     times: Float[np.ndarray, " n_times"]
     law: SquaresLaw | None
 
-    def assumed(self, sigma: Any, refit: Refit | None) -> Assumed:
+    def assumed(
+        self,
+        sigma: Any,
+        refit: Refit | None,
+    ) -> Assumed:
         """What a sigma leads to; everything is infinite where its chains ran away."""
         if refit is None:
             nowhere = np.full(self._moments.mean.shape, np.inf)
-            return Assumed(sigma, np.inf, nowhere, nowhere, np.inf, 0.0)
+            return Assumed(
+                sigma,
+                np.inf,
+                nowhere,
+                nowhere,
+                np.inf,
+                0.0,
+            )
         snapshots = self.problem.snapshots
         weights = np.concatenate(snapshots.weights) / len(snapshots)
         change = _size(_values(refit.process, snapshots) - self._drift, weights)
@@ -266,7 +299,13 @@ class ComparedForecast:
 
     def _moments_of(self, process: ItoProcess) -> "CloudMoments":
         key = self.problem.streams.key(Stream.sensitivity)
-        clouds = push_forward(process, self.start, self.times, self.problem.dt, key=key)
+        clouds = push_forward(
+            process,
+            self.start,
+            self.times,
+            self.problem.dt,
+            key=key,
+        )
         return _moments(clouds, self.start.weights)
 
 
@@ -277,7 +316,10 @@ class CloudMoments(NamedTuple):
     sd: np.ndarray
 
 
-def _moments(clouds: Sequence[np.ndarray], w: np.ndarray) -> CloudMoments:
+def _moments(
+    clouds: Sequence[np.ndarray],
+    w: np.ndarray,
+) -> CloudMoments:
     with np.errstate(over="ignore", invalid="ignore"):
         means = [w @ x for x in clouds]
         sds = [np.sqrt(w @ (x - m) ** 2) for x, m in zip(clouds, means, strict=True)]
@@ -288,11 +330,17 @@ def _or_infinite(values: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(values), values, np.inf)
 
 
-def _size(g: np.ndarray, weights: np.ndarray) -> float:
+def _size(
+    g: np.ndarray,
+    weights: np.ndarray,
+) -> float:
     return float(np.sqrt(weights @ np.sum(g**2, axis=1)))
 
 
-def _values(process: ItoProcess, snapshots: Snapshots) -> Float[np.ndarray, "n n_dims"]:
+def _values(
+    process: ItoProcess,
+    snapshots: Snapshots,
+) -> Float[np.ndarray, "n n_dims"]:
     """The drift at the points of every snapshot, at its time."""
     values = []
     for snapshot in snapshots:
@@ -303,7 +351,8 @@ def _values(process: ItoProcess, snapshots: Snapshots) -> Float[np.ndarray, "n n
 
 @eqx.filter_jit
 def _drift_at(
-    drift: Callable[[Array], Array], x: Float[Array, "n n_dims"]
+    drift: Callable[[Array], Array],
+    x: Float[Array, "n n_dims"],
 ) -> Float[Array, "n n_dims"]:
     return jax.vmap(drift)(x)
 

@@ -1,5 +1,4 @@
-"""How far a forecast is off because time moves in steps, and how far it can be off because the
-drift is not known.
+"""How far a forecast is off because of the step, and how far it can be because of the drift.
 
 Step doubling. Euler's weak error is of first order in dt, so for a mean or an sd
 
@@ -12,15 +11,16 @@ one noise obey
 
     |X_T - X_true,T| <= (eps / K) (exp(K T) - 1)
 
-and the same holds with a smaller or even negative m in place of K, if (x - y).(g(x) - g(y)) <= m |x
-- y|^2: the largest eigenvalue of the symmetric part of dg/dx instead of its largest singular value.
+and the same holds with a smaller or even negative m in place of K, if (x - y).(g(x) - g(y)) <=
+m |x - y|^2: the largest eigenvalue of the symmetric part of dg/dx instead of its largest singular
+value.
 What the proposition says of dt is misprinted (its constant does not grow with T) and is not
 evaluated: the doubled step is there for that.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -43,23 +43,58 @@ _CHUNK = 512
 # Start points of the forecasts that show what a step or a sigma does.
 _MOST_STARTS = 1000
 _MOST_TIMES = 4
-# An error in dt is worth a word where it is more than this many standard errors of its own
-# simulation.
+# An error in dt is clear from this many standard errors of its own simulation on.
 _CLEAR = 2.0
 
 
 @dataclass(frozen=True, eq=False)
 class StepError:
-    """What the step costs a forecast from the first snapshot, and what Prop. 3 says of an error in
-    the drift.
+    """What the step costs a forecast, and what Prop. 3 says of an error in the drift.
 
-    - `mean`, `sd`: estimated error of every mean and sd at `dt`, in units of that sd; `mean_noise`,
-      `sd_noise`: how well the simulation knows them.
-    - `lipschitz`, `one_sided`: K and m over the points of the snapshots, in coordinates divided by
-      their sds. `eps`: the largest standard error of the drift there, None where the fit has none
-      or the noise depends on the state.
-    - `bound`, `one_sided_bound`: how far a mean can be off at most, in its sds, were eps and K true
-      everywhere.
+    Forecasts are from the first snapshot; coordinates are divided by their sds. Prints as a table.
+
+    Parameters
+    ----------
+    times : array of shape (n_times,)
+        Of the forecasts.
+    names : tuple of str
+        Of the coordinates.
+    dt : float
+        The step.
+    mean : array of shape (n_times, n_dims)
+        Estimated error of every mean at `dt`, in units of the sd there.
+    sd : array of shape (n_times, n_dims)
+        The same of every sd.
+    mean_noise : array of shape (n_times, n_dims)
+        How well the simulation knows `mean`.
+    sd_noise : array of shape (n_times, n_dims)
+        How well the simulation knows `sd`.
+    lipschitz : float
+        K over the points of the snapshots.
+    one_sided : float
+        m over these points.
+    eps : float or None
+        The largest standard error of the drift there; None where the fit has none or the noise
+        depends on the state.
+    bound : array of shape (n_times,) or None
+        How far a mean can be off at most, in its sds, were eps and K true everywhere.
+    one_sided_bound : array of shape (n_times,) or None
+        The same with m in place of K.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from itofit.trust.steps import StepError
+    >>> error = StepError(
+    ...     times=np.array([1.0]), names=("x",), dt=0.1, mean=np.array([[0.02]]),
+    ...     sd=np.array([[0.01]]), mean_noise=np.array([[0.001]]), sd_noise=np.array([[0.001]]),
+    ...     lipschitz=1.0, one_sided=-1.0, eps=None, bound=None, one_sided_bound=None,
+    ... )
+    >>> print(error)
+    error of a forecast from dt = 0.1, in sds: the largest of a mean, of an sd
+             t      mean        sd  known to
+             1    0.0200    0.0100    0.0010
+    K = 1 over the data; no bound without error bars and constant noise
     """
 
     times: np.ndarray
@@ -77,29 +112,33 @@ class StepError:
 
     def to_records(self) -> list[dict[str, Any]]:
         """One plain dictionary a time and coordinate, for JSON."""
-        found = []
-        for t, time in enumerate(self.times):
-            for d, name in enumerate(self.names):
-                row = {"time": float(time), "coordinate": name}
-                row |= {
-                    k: float(getattr(self, k)[t, d])
-                    for k in ("mean", "sd", "mean_noise", "sd_noise")
-                }
-                for k in ("bound", "one_sided_bound"):
-                    values = getattr(self, k)
-                    row[k] = None if values is None else float(values[t])
-                found.append(row)
-        return found
+        records = []
+        for t in range(len(self.times)):
+            records += [self._record(t, d) for d in range(len(self.names))]
+        return records
+
+    def _record(
+        self,
+        t: int,
+        d: int,
+    ) -> dict[str, Any]:
+        bounds = {"bound": self.bound, "one_sided_bound": self.one_sided_bound}
+        return {
+            "time": float(self.times[t]),
+            "coordinate": self.names[d],
+            "mean": float(self.mean[t, d]),
+            "sd": float(self.sd[t, d]),
+            "mean_noise": float(self.mean_noise[t, d]),
+            "sd_noise": float(self.sd_noise[t, d]),
+            **{k: None if values is None else float(values[t]) for k, values in bounds.items()},
+        }
 
     def __str__(self) -> str:
-        bounded = self.bound is not None and self.one_sided_bound is not None
-        lines = [
-            f"error of a forecast from dt = {self.dt:.3g}, in sds: the largest of a mean, of an sd"
-        ]
-        lines += [
-            f"{'t':>10}{'mean':>10}{'sd':>10}{'known to':>10}"
-            + (f"{'Prop. 3':>12}{'one-sided':>12}" * bounded)
-        ]
+        title = f"error of a forecast from dt = {self.dt:.3g}, in sds: "
+        head = f"{'t':>10}{'mean':>10}{'sd':>10}{'known to':>10}"
+        if self.bound is not None:
+            head += f"{'Prop. 3':>12}{'one-sided':>12}"
+        lines = [title + "the largest of a mean, of an sd", head]
         noise = np.maximum(self.mean_noise, self.sd_noise)
         for t, time in enumerate(self.times):
             mean = _largest(self.mean[t])
@@ -111,26 +150,44 @@ class StepError:
         return "\n".join([*lines, *self._remarks()])
 
     def _remarks(self) -> list[str]:
-        clear = np.any(np.abs(self.mean) > _CLEAR * self.mean_noise) or np.any(
-            np.abs(self.sd) > _CLEAR * self.sd_noise
-        )
+        clear_mean = np.any(np.abs(self.mean) > _CLEAR * self.mean_noise)
+        clear_sd = np.any(np.abs(self.sd) > _CLEAR * self.sd_noise)
         remarks = []
-        if not clear:
+        if not clear_mean and not clear_sd:
             remarks.append("no error from dt can be told from the noise of this simulation")
         if self.eps is None:
-            return [
-                *remarks,
-                f"K = {self.lipschitz:.3g} over the data; no bound without error bars and constant "
-                "noise",
-            ]
+            slope = f"K = {self.lipschitz:.3g} over the data"
+            return [*remarks, f"{slope}; no bound without error bars and constant noise"]
+        slopes = f"{self.lipschitz:.3g} (one-sided {self.one_sided:.3g})"
         return [
             *remarks,
-            f"bounds: were the drift off by {self.eps:.3g} sd a unit of time, slope "
-            f"{self.lipschitz:.3g} (one-sided {self.one_sided:.3g}),",
-            "each the largest at the data. Usually too large by orders of magnitude; no promise "
-            "where no point",
+            f"bounds: were the drift off by {self.eps:.3g} sd a unit of time, slope {slopes},",
+            "each the largest at the data. Usually too large by orders of magnitude, and no "
+            "promise where no point",
             "was observed: bands() says what to expect",
         ]
+
+
+class SlopeBounds(NamedTuple):
+    """What Prop. 3 needs of a drift.
+
+    - `lipschitz`, `one_sided`: K and m. `eps`: how far it may be off, None where that is unknown.
+    """
+
+    lipschitz: float
+    one_sided: float
+    eps: float | None
+
+    @classmethod
+    def over(
+        cls,
+        drift: AbstractDrift,
+        points: Float[np.ndarray, "n n_dims"],
+        eps: float | None,
+    ) -> "SlopeBounds":
+        """Those of a drift over these points."""
+        lipschitz, one_sided = slopes_over(drift, points)
+        return cls(lipschitz, one_sided, eps)
 
 
 def forecast_step_error(
@@ -138,31 +195,41 @@ def forecast_step_error(
     start: Snapshot,
     times: Float[np.ndarray, " n_times"],
     dt: float,
+    slopes: SlopeBounds,
     *,
-    points: Float[np.ndarray, "n n_dims"],
-    eps: float | None,
     names: tuple[str, ...],
     key: PRNGKeyArray,
 ) -> StepError:
     """The error of a forecast from `start` at increasing `times`; all in standardised units."""
-    lipschitz, one_sided = slopes_over(process.drift, points)
-    rows = [_doubled(x, y, start.weights) for x, y in _both(process, start, times, dt, key)]
-    mean, sd, mean_noise, sd_noise, spread = (
-        np.stack(column) for column in zip(*rows, strict=True)
-    )
-    bounds = (None, None)
-    if eps is not None:
-        narrowest = np.min(spread, axis=1)
-        bounds = tuple(
-            drift_bound(eps, k, times - start.time) / narrowest for k in (lipschitz, one_sided)
-        )
+    pairs = _both(process, start, times, dt, key)
+    errors = [_doubled(coarse, fine, start.weights) for coarse, fine in pairs]
+    bound = None
+    one_sided_bound = None
+    if slopes.eps is not None:
+        spans = times - start.time
+        narrowest = np.min([error.spread for error in errors], axis=1)
+        bound = drift_bound(slopes.eps, slopes.lipschitz, spans) / narrowest
+        one_sided_bound = drift_bound(slopes.eps, slopes.one_sided, spans) / narrowest
     return StepError(
-        times, names, dt, mean, sd, mean_noise, sd_noise, lipschitz, one_sided, eps, *bounds
+        times=times,
+        names=names,
+        dt=dt,
+        mean=np.stack([error.mean for error in errors]),
+        sd=np.stack([error.sd for error in errors]),
+        mean_noise=np.stack([error.mean_noise for error in errors]),
+        sd_noise=np.stack([error.sd_noise for error in errors]),
+        lipschitz=slopes.lipschitz,
+        one_sided=slopes.one_sided,
+        eps=slopes.eps,
+        bound=bound,
+        one_sided_bound=one_sided_bound,
     )
 
 
 def drift_bound(
-    eps: float, slope: float, spans: Float[np.ndarray, " n"]
+    eps: float,
+    slope: float,
+    spans: Float[np.ndarray, " n"],
 ) -> Float[np.ndarray, " n"]:
     """(eps / K) (exp(K T) - 1), and eps T for K = 0."""
     with np.errstate(over="ignore"):
@@ -170,66 +237,131 @@ def drift_bound(
     return eps * (grown / slope if slope != 0.0 else spans)
 
 
-def slopes_over(drift: AbstractDrift, points: Float[np.ndarray, "n n_dims"]) -> tuple[float, float]:
-    """The largest singular value of dg/dx over these points, and the largest eigenvalue of its
-    symmetric part.
-    """
-    found = np.asarray(_slopes(drift, jnp.asarray(points, dtype=float)), dtype=np.float64)
-    singular = np.linalg.norm(found, ord=2, axis=(1, 2))
-    return float(singular.max()), float(
-        np.linalg.eigvalsh(0.5 * (found + np.swapaxes(found, 1, 2)))[:, -1].max()
-    )
+def slopes_over(
+    drift: AbstractDrift,
+    points: Float[np.ndarray, "n n_dims"],
+) -> tuple[float, float]:
+    """K and m: the largest singular value of dg/dx, and eigenvalue of its symmetric part."""
+    slopes = np.asarray(_slopes(drift, jnp.asarray(points, dtype=float)), dtype=np.float64)
+    singular = np.linalg.norm(slopes, ord=2, axis=(1, 2))
+    symmetric = 0.5 * (slopes + np.swapaxes(slopes, 1, 2))
+    largest = np.linalg.eigvalsh(symmetric)[:, -1]
+    return float(singular.max()), float(largest.max())
 
 
 @eqx.filter_jit
 def _slopes(
-    drift: AbstractDrift, points: Float[Array, "n n_dims"]
+    drift: AbstractDrift,
+    points: Float[Array, "n n_dims"],
 ) -> Float[Array, "n n_dims n_dims"]:
     return jax.lax.map(jax.jacfwd(drift), points, batch_size=_CHUNK)
 
 
 def _both(
-    process: ItoProcess, start: Snapshot, times: np.ndarray, dt: float, key: PRNGKeyArray
+    process: ItoProcess,
+    start: Snapshot,
+    times: np.ndarray,
+    dt: float,
+    key: PRNGKeyArray,
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """The clouds at every time with steps dt and dt / 2, driven by one Brownian path."""
     now = start.time
-    found = []
-    x = y = jnp.asarray(start.points, dtype=float)
+    clouds = []
+    coarse = fine = jnp.asarray(start.points, dtype=float)
     for i, time in enumerate(times):
         if time > now:
             steps = jnp.asarray(Mesh.refine([now, time], dt).steps, dtype=float)
-            (x, y) = _halved(process, x, y, steps, jax.random.fold_in(key, i))
+            coarse, fine = _halved(
+                process,
+                coarse,
+                fine,
+                steps,
+                jax.random.fold_in(key, i),
+            )
             now = time
-        found.append((np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)))
-    return found
+        clouds.append((np.asarray(coarse, dtype=np.float64), np.asarray(fine, dtype=np.float64)))
+    return clouds
 
 
 @eqx.filter_jit
-def _halved(process: ItoProcess, x, y, steps, key):
-    def step(both, h_and_key):
-        h, k = h_and_key
-        z = jax.random.normal(k, (2, *both[0].shape), both[0].dtype)
-        coarse = euler_path(process, both[0], h[None], (z[:1] + z[1:]) / jnp.sqrt(2.0))[-1]
-        return (coarse, euler_path(process, both[1], jnp.stack([h, h]) / 2.0, z)[-1]), None
+def _halved(
+    process: ItoProcess,
+    coarse,
+    fine,
+    steps,
+    key,
+):
+    def step(clouds, step_and_key):
+        x, y = clouds
+        h, k = step_and_key
+        z = jax.random.normal(k, (2, *x.shape), x.dtype)
+        x = euler_path(
+            process,
+            x,
+            h[None],
+            (z[:1] + z[1:]) / jnp.sqrt(2.0),
+        )[-1]
+        y = euler_path(
+            process,
+            y,
+            jnp.stack([h, h]) / 2.0,
+            z,
+        )[-1]
+        return (x, y), None
 
-    return jax.lax.scan(step, (x, y), (steps, jax.random.split(key, len(steps))))[0]
+    keys = jax.random.split(key, len(steps))
+    ends, _ = jax.lax.scan(step, (coarse, fine), (steps, keys))
+    return ends
 
 
-def _doubled(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, ...]:
+class Doubled(NamedTuple):
     """2 (F(dt) - F(dt / 2)) of means and sds in units of that sd, the noise of both, and the sd."""
-    (m0, s0) = _moments(x, w)
-    (m1, s1) = _moments(y, w)
+
+    mean: Float[np.ndarray, " n_dims"]
+    sd: Float[np.ndarray, " n_dims"]
+    mean_noise: Float[np.ndarray, " n_dims"]
+    sd_noise: Float[np.ndarray, " n_dims"]
+    spread: Float[np.ndarray, " n_dims"]
+
+
+def _doubled(
+    x: np.ndarray,
+    y: np.ndarray,
+    w: np.ndarray,
+) -> Doubled:
+    m0, s0 = _moments(x, w)
+    m1, s1 = _moments(y, w)
     spread = np.maximum(s1, 1e-12)
+
+    def in_sds(values: np.ndarray) -> np.ndarray:
+        scaled = 2.0 * values / spread
+        # A chain that runs to infinity is as far off as can be.
+        return np.where(np.isnan(scaled), np.inf, scaled)
+
     with np.errstate(invalid="ignore", over="ignore"):
         apart = (x - m0) - (y - m1)
         stretched = ((x - m0) ** 2 / np.maximum(s0, 1e-12) - (y - m1) ** 2 / spread) / 2.0
-        effective = [np.sqrt((w**2) @ (a - w @ a) ** 2) for a in (apart, stretched)]
-        values = [2.0 * a / spread for a in (m0 - m1, s0 - s1, *effective)]
-    # A chain that runs to infinity is as far off as can be.
-    return *(np.where(np.isnan(a), np.inf, a) for a in values), spread
+        return Doubled(
+            mean=in_sds(m0 - m1),
+            sd=in_sds(s0 - s1),
+            mean_noise=in_sds(_standard_error(apart, w)),
+            sd_noise=in_sds(_standard_error(stretched, w)),
+            spread=spread,
+        )
 
 
-def _moments(x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _standard_error(
+    values: np.ndarray,
+    w: np.ndarray,
+) -> Float[np.ndarray, " n_dims"]:
+    """Of the weighted mean."""
+    return np.sqrt((w**2) @ (values - w @ values) ** 2)
+
+
+def _moments(
+    x: np.ndarray,
+    w: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
     with np.errstate(invalid="ignore", over="ignore"):
         mean = w @ x
         return mean, np.sqrt(w @ (x - mean) ** 2)
@@ -239,7 +371,10 @@ def _largest(values: np.ndarray) -> float:
     return float(np.max(np.abs(values)))
 
 
-def step_error(solution: Solution, times: Sequence[float] | np.ndarray | None = None) -> StepError:
+def step_error(
+    solution: Solution,
+    times: Sequence[float] | np.ndarray | None = None,
+) -> StepError:
     """The error of a forecast from dt, by halving it, and the bound of Prop. 3 beside it.
 
     Without `times`: up to four of the snapshots' and half a span beyond the last.
@@ -257,8 +392,7 @@ def step_error(solution: Solution, times: Sequence[float] | np.ndarray | None = 
         thin_start(problem),
         times_or_telling(problem, times),
         problem.dt,
-        points=points,
-        eps=eps,
+        SlopeBounds.over(process.drift, points, eps),
         names=tuple(problem.snapshots.names),
         key=problem.streams.key(Stream.step_error),
     )
@@ -273,7 +407,8 @@ def thin_start(problem: Problem) -> Snapshot:
 
 
 def times_or_telling(
-    problem: Problem, times: Sequence[float] | np.ndarray | None
+    problem: Problem,
+    times: Sequence[float] | np.ndarray | None,
 ) -> Float[np.ndarray, " n_times"]:
     """These times, checked; without any those that tell most."""
     if times is None:
@@ -286,4 +421,5 @@ def telling_times(snapshots: Snapshots) -> Float[np.ndarray, " n_times"]:
     later = snapshots.times[1:]
     places = np.linspace(0, len(later) - 1, min(len(later), _MOST_TIMES))
     rows = np.unique(places.round().astype(int))
-    return np.append(later[rows], later[-1] + 0.5 * (later[-1] - snapshots.times[0]))
+    beyond = later[-1] + 0.5 * (later[-1] - snapshots.times[0])
+    return np.append(later[rows], beyond)

@@ -25,7 +25,7 @@ from scipy.special import expit
 
 from itofit.moments.relevance import EXCLUDED, Posterior
 
-# Prior variance of a newcomer, of one that is always there, and the smallest of what is in the
+# Prior variance of a candidate, of one that is always there, and the smallest of what is in the
 # model, in units of squared standard errors.
 WIDTH = 4.0
 WIDE = 10.0
@@ -57,20 +57,20 @@ def draw_structures(
 ) -> list[Structure]:
     """Models after one unit of time each, from the one of the unknowns `inside`.
 
-    `precision`: of every unknown were it in the model; `log_odds`: of its being there before seeing
+    `precision`: of every unknown were it in the model; `log_odds`: of its being there before any
     data.
     """
     table = _swept(jacobian, against, precision, inside)
-    found = []
+    models: list[Structure] = []
     clock = -_BURN_IN
     for jump in range(1, _MOST_JUMPS * n_draws + 1):
         rates = expit(_log_ratios(table, precision, inside, log_odds))
         total = float(rates.sum())
         wait = rng.exponential(1.0 / total) if total > 0.0 else np.inf
-        while clock + wait > len(found) and len(found) < n_draws:
-            found.append(Structure(np.flatnonzero(inside), precision[inside]))
-        if len(found) == n_draws:
-            return found
+        while clock + wait > len(models) and len(models) < n_draws:
+            models.append(Structure(np.flatnonzero(inside), precision[inside]))
+        if len(models) == n_draws:
+            return models
         clock += wait
         chosen = int(rng.choice(len(rates), p=rates / total))
         inside = inside ^ (np.arange(len(inside)) == chosen)
@@ -79,7 +79,7 @@ def draw_structures(
         else:
             table = _swept(jacobian, against, precision, inside)
     last = Structure(np.flatnonzero(inside), precision[inside])
-    return found + [last] * (n_draws - len(found))
+    return models + [last] * (n_draws - len(models))
 
 
 def loose_precisions(
@@ -88,37 +88,38 @@ def loose_precisions(
     precision: Float[np.ndarray, " n_unknowns"],
     always: Bool[np.ndarray, " n_unknowns"],
 ) -> Float[np.ndarray, " n_unknowns"]:
-    """The precision of every unknown were it in the model, from those of the fit; what is not in it
-    has `EXCLUDED`.
+    """The precision of every unknown were it in the model, from those of the fit.
 
-    A newcomer's standard error is that of `jacobian`, noise and all: with that of the signal, what
-    the data do not see at all would have no prior.
+    There what is not in the model has `EXCLUDED`. A candidate's standard error is that of
+    `jacobian`, noise and all: with that of the information alone, what the data do not show at all
+    would have no prior.
     """
-    known = np.minimum(
-        precision, np.maximum(information(information_root, precision) / LOOSE, WEAKEST)
-    )
-    return np.where(
-        precision < EXCLUDED,
-        known,
-        information(jacobian, precision) / np.where(always, WIDE, WIDTH),
-    )
+    loosest = np.maximum(information(information_root, precision) / LOOSE, WEAKEST)
+    known = np.minimum(precision, loosest)
+    candidate = information(jacobian, precision) / np.where(always, WIDE, WIDTH)
+    return np.where(precision < EXCLUDED, known, candidate)
 
 
 def information(
-    jacobian: Float[np.ndarray, "n_rows n_unknowns"], precision: Float[np.ndarray, " n_unknowns"]
+    jacobian: Float[np.ndarray, "n_rows n_unknowns"],
+    precision: Float[np.ndarray, " n_unknowns"],
 ) -> Float[np.ndarray, " n_unknowns"]:
-    """What the data say of every unknown beside the rest of the fitted model: one over its squared
-    standard error.
-    """
+    """One over the squared standard error of every unknown beside the rest of the model."""
     inside = np.flatnonzero(precision < EXCLUDED)
     covariance = Posterior(jacobian[:, inside], precision[inside]).covariance()
     cross = jacobian[:, inside].T @ jacobian
-    found = np.sum(jacobian**2, axis=0) - np.sum(cross * (covariance @ cross), axis=0)
-    found[inside] = 1.0 / np.diag(covariance) - precision[inside]
-    return np.maximum(found, 1e-6)
+    known = np.sum(cross * (covariance @ cross), axis=0)
+    beside = np.sum(jacobian**2, axis=0) - known
+    beside[inside] = 1.0 / np.diag(covariance) - precision[inside]
+    return np.maximum(beside, 1e-6)
 
 
-def _log_ratios(table, precision, inside, log_odds) -> Float[np.ndarray, " n_unknowns"]:
+def _log_ratios(
+    table,
+    precision,
+    inside,
+    log_odds,
+) -> Float[np.ndarray, " n_unknowns"]:
     """Log posterior odds of the model with one unknown flipped, for every unknown."""
     pivot = np.diag(table)[:-1]
     last = table[-1, :-1]
@@ -129,29 +130,37 @@ def _log_ratios(table, precision, inside, log_odds) -> Float[np.ndarray, " n_unk
     return np.where(inside, -log_t, log_t)
 
 
-def _swept(jacobian, against, precision, inside) -> Float[np.ndarray, "n n"]:
+def _swept(
+    jacobian,
+    against,
+    precision,
+    inside,
+) -> Float[np.ndarray, "n n"]:
     """The table J'J + Lambda, bordered by J'b, after a sweep of all that is `inside`.
 
     It holds, for A the model and B the rest, -C_A and C_A J_A'J_B, J_B'P J_B + Lambda_B, and on the
-    border the mean of A and q of B: all that the rates ask for.
+    border the mean of A and q of B: all that the rates need.
     """
-    at = np.flatnonzero(inside)
+    model = np.flatnonzero(inside)
     rest = np.append(~inside, True)
     table = np.zeros((len(against) + 1, len(against) + 1))
     table[:-1, :-1] = jacobian.T @ jacobian
     table[:-1, -1] = table[-1, :-1] = against
     table[np.arange(len(against)), np.arange(len(against))] += precision
-    covariance = Posterior(jacobian[:, at], precision[at]).covariance()
-    across = table[np.ix_(at, rest)]
-    moved = covariance @ across
-    table[np.ix_(rest, rest)] -= across.T @ moved
-    table[np.ix_(at, rest)] = moved
-    table[np.ix_(rest, at)] = moved.T
-    table[np.ix_(at, at)] = -covariance
+    covariance = Posterior(jacobian[:, model], precision[model]).covariance()
+    across = table[np.ix_(model, rest)]
+    solved = covariance @ across
+    table[np.ix_(rest, rest)] -= across.T @ solved
+    table[np.ix_(model, rest)] = solved
+    table[np.ix_(rest, model)] = solved.T
+    table[np.ix_(model, model)] = -covariance
     return table
 
 
-def _sweep(table: Float[np.ndarray, "n n"], k: int) -> None:
+def _sweep(
+    table: Float[np.ndarray, "n n"],
+    k: int,
+) -> None:
     """Take unknown k into the model, or out of it (Beaton's sweep operator), in place."""
     pivot = table[k, k]
     row = table[k].copy()

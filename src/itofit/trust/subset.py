@@ -5,8 +5,8 @@
 which keeps a column where its squared z-score is above `price`. The search goes by one column in,
 one out, or one for another, whichever gains most, from no column and from all; then from the best
 set less each pair of its columns, until none of these ends lower. All gains of one round are known
-from A = (J_S'J_S)^-1, with c = A J_S'b, q = J'(b - J_S c), B = A J_S'J and s_k = |J_k|^2 - J_k'J_S
-B_k:
+from A = (J_S'J_S)^-1, with c = A J_S'b, q = J'(b - J_S c), B = A J_S'J and
+s_k = |J_k|^2 - J_k'J_S B_k:
 
     k in           q_k^2 / s_k - price
     j out          price - c_j^2 / A_jj
@@ -61,23 +61,27 @@ def best_subset(
     ends = [_descended(problem, start) for start in starts if _distinct(problem, start)]
     best = min(ends, key=problem.cost)
     while True:
-        found = min(
-            (_descended(problem, less) for less in _less_a_pair(problem, best)),
-            key=problem.cost,
-            default=best,
-        )
-        if problem.cost(found) > problem.cost(best) - _NOTHING:
+        ends = [_descended(problem, less) for less in _less_a_pair(problem, best)]
+        lowest = min(ends, key=problem.cost, default=best)
+        if problem.cost(lowest) > problem.cost(best) - _NOTHING:
             return np.asarray(sorted(best), dtype=int)
-        best = found
+        best = lowest
 
 
-def _distinct(problem: _Problem, inside: list[int]) -> bool:
-    return (
-        not inside or float(np.linalg.eigvalsh(problem.gram[np.ix_(inside, inside)])[0]) > _DISTINCT
-    )
+def _distinct(
+    problem: _Problem,
+    inside: list[int],
+) -> bool:
+    if not inside:
+        return True
+    smallest = np.linalg.eigvalsh(problem.gram[np.ix_(inside, inside)])[0]
+    return float(smallest) > _DISTINCT
 
 
-def _less_a_pair(problem: _Problem, inside: list[int]) -> Iterable[list[int]]:
+def _less_a_pair(
+    problem: _Problem,
+    inside: list[int],
+) -> Iterable[list[int]]:
     """The set without two of its columns, the weakest first."""
     A, c = problem.solved(inside)
     weakest = [inside[j] for j in np.argsort(c**2 / np.diag(A))]
@@ -86,7 +90,10 @@ def _less_a_pair(problem: _Problem, inside: list[int]) -> Iterable[list[int]]:
         yield [p for p in inside if p not in (weakest[i], weakest[j])]
 
 
-def _descended(problem: _Problem, inside: list[int]) -> list[int]:
+def _descended(
+    problem: _Problem,
+    inside: list[int],
+) -> list[int]:
     """One move after the other, the best each time, until none gains."""
     for _ in range(_MOST_MOVES):
         gain, move = _best_move(problem, inside)
@@ -96,7 +103,10 @@ def _descended(problem: _Problem, inside: list[int]) -> list[int]:
     return inside
 
 
-def _best_move(problem: _Problem, inside: list[int]) -> tuple[float, list[int]]:
+def _best_move(
+    problem: _Problem,
+    inside: list[int],
+) -> tuple[float, list[int]]:
     gram, against, price = problem
     A, c = problem.solved(inside)
     B = A @ gram[inside]
@@ -106,17 +116,29 @@ def _best_move(problem: _Problem, inside: list[int]) -> tuple[float, list[int]]:
     weight = 1.0 / np.diag(A)
     enter = _ratio(q, s) - price
     leave = price - loss
-    swap = _ratio(q + B * (c * weight)[:, None], s + B**2 * weight[:, None]) - loss[:, None]
+    swapped = _ratio(q + B * (c * weight)[:, None], s + B**2 * weight[:, None])
+    swap = swapped - loss[:, None]
     enter[inside] = -np.inf
     swap[:, inside] = -np.inf
-    best = [float(np.max(x, initial=-np.inf)) for x in (enter, leave, swap)]
-    kind = int(np.argmax(best))
-    if kind == 0:
-        return best[0], [*inside, int(np.argmax(enter))]
-    j, k = (int(np.argmax(leave)), None) if kind == 1 else divmod(int(np.argmax(swap)), len(gram))
-    rest = inside[:j] + inside[j + 1 :]
-    return best[kind], rest if k is None else [*rest, int(k)]
+    gains = [float(np.max(x, initial=-np.inf)) for x in (enter, leave, swap)]
+    best = max(gains)
+    if best == gains[0]:
+        return best, [*inside, int(np.argmax(enter))]
+    if best == gains[1]:
+        return best, _without(inside, int(np.argmax(leave)))
+    j, k = divmod(int(np.argmax(swap)), len(gram))
+    return best, [*_without(inside, j), k]
 
 
-def _ratio(q: np.ndarray, s: np.ndarray) -> np.ndarray:
+def _without(
+    inside: list[int],
+    j: int,
+) -> list[int]:
+    return inside[:j] + inside[j + 1 :]
+
+
+def _ratio(
+    q: np.ndarray,
+    s: np.ndarray,
+) -> np.ndarray:
     return np.where(s > _DISTINCT, q**2 / np.maximum(s, _DISTINCT), 0.0)
