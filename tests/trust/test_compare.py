@@ -17,19 +17,11 @@ class Fixed:
 
     def scorecard(self, held_out, *, truth, start, metrics):
         (metric,) = metrics
-        rest = {
-            "floor_kind": "system",
-            "n_model": 9,
-            "n_test": 9,
-            "persistence": None,
-            "midpoint": None,
-        }
-        return Scorecard(
-            tuple(
-                Score(float(t), metric, v, 1.0, 0.2, v - 1.0, **rest)
-                for t, v in enumerate(self.values)
-            )
-        )
+        scores = [
+            Score(float(t), metric, value, 1.0, 0.2, value - 1.0, "system", 9, 9, None, None)
+            for t, value in enumerate(self.values)
+        ]
+        return Scorecard(tuple(scores))
 
 
 HELD_OUT = Snapshots.from_arrays([np.zeros((3, 1)), np.ones((3, 1))], [0.0, 1.0])
@@ -43,21 +35,17 @@ def test_models_inside_the_noise_share_a_rank():
         "c": Fixed(2.5, 2.5),
         "b": Fixed(2.2, 2.4),
     }
-    found = compare(models, HELD_OUT)
-    assert [(row.name, row.rank) for row in found.rows] == [("a", 1), ("b", 1), ("c", 3), ("d", 3)]
-    assert "cannot be told apart" in str(found)
-    assert found.to_records()[0]["sd"] == pytest.approx(0.2 / np.sqrt(2))
+    table = compare(models, HELD_OUT)
+    assert [(row.name, row.rank) for row in table.rows] == [("a", 1), ("b", 1), ("c", 3), ("d", 3)]
+    assert "cannot be told apart" in str(table)
+    assert table.to_records()[0]["sd"] == pytest.approx(0.2 / np.sqrt(2))
 
 
 def test_models_at_the_floor_are_not_ranked():
-    found = compare(
-        {"lucky": Fixed(0.7, 0.6), "fair": Fixed(1.2, 1.3), "bad": Fixed(3.0, 3.0)}, HELD_OUT
-    )
-    assert [(row.name, row.rank, row.at_floor) for row in found.rows] == [
-        ("lucky", 1, True),
-        ("fair", 1, True),
-        ("bad", 3, False),
-    ]
+    models = {"lucky": Fixed(0.7, 0.6), "fair": Fixed(1.2, 1.3), "bad": Fixed(3.0, 3.0)}
+    rows = compare(models, HELD_OUT).rows
+    assert [(row.name, row.rank) for row in rows] == [("lucky", 1), ("fair", 1), ("bad", 3)]
+    assert [row.at_floor for row in rows] == [True, True, False]
 
 
 def test_bad_input_is_refused():

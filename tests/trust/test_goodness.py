@@ -6,11 +6,11 @@ from scipy.stats import chi2
 
 from itofit.moments.evidence import Evidence
 from itofit.moments.whitening import Spread
-from itofit.trust.goodness import SquaresLaw, goodness_of_fit, hotelling_moments, law_of_squares
+from itofit.trust.goodness import SquaresLaw, hotelling_moments, judged, law_of_squares
 
 
 def evidence(squares, n_points) -> Evidence:
-    """Two flights of 20 rows, of which the drift takes 2.5 and 1.5."""
+    """Two transitions of 20 rows, of which the drift takes 2.5 and 1.5."""
     return Evidence(
         coefficients=np.zeros((2, 1)),
         covariance=np.eye(2),
@@ -25,14 +25,14 @@ def evidence(squares, n_points) -> Evidence:
 
 
 def test_with_very_many_points_it_is_the_chi_squared_test():
-    found = goodness_of_fit(evidence([30.0, 18.0], 1e9), np.asarray([0.0, 0.2, 2.0]))
-    np.testing.assert_allclose(found.p_values, chi2.sf([30.0, 18.0], [17.5, 18.5]), rtol=1e-5)
-    assert found.p_value == pytest.approx(chi2.sf(48.0, 36.0), rel=1e-5)
-    assert found.intervals == ((0.0, 0.2), (0.2, 2.0))
+    test = judged(evidence([30.0, 18.0], 1e9), np.asarray([0.0, 0.2, 2.0]))
+    np.testing.assert_allclose(test.p_values, chi2.sf([30.0, 18.0], [17.5, 18.5]), rtol=1e-5)
+    assert test.p_value == pytest.approx(chi2.sf(48.0, 36.0), rel=1e-5)
+    assert test.intervals == ((0.0, 0.2), (0.2, 2.0))
 
 
 def test_few_points_forgive_more():
-    many, few = (goodness_of_fit(evidence([30.0, 30.0], n), np.arange(3.0)) for n in (1e6, 100.0))
+    many, few = (judged(evidence([30.0, 30.0], n), np.arange(3.0)) for n in (1e6, 100.0))
     assert many.rejects()
     assert few.p_value > many.p_value
     assert few.to_records()[0]["freedom"] == pytest.approx(17.5)
@@ -58,7 +58,7 @@ def test_moments_of_hotellings_statistic():
 
 
 def law_of_two(x, y) -> SquaresLaw:
-    """Of one flight from the cloud x to the cloud y, equal weights, read by coordinates."""
+    """Of one transition from the cloud x to the cloud y, equal weights, read by coordinates."""
     even = np.full(len(x), 1.0 / len(x))
     root = np.linalg.cholesky(np.linalg.inv((np.cov(x.T, ddof=0) + np.cov(y.T, ddof=0)) / len(x)))
     return law_of_squares([Spread(0, 1, even, even, x, y)], [root.T])
@@ -77,16 +77,15 @@ def test_the_law_of_the_squares_is_that_of_many_data_sets(kind):
     x, y = rng.standard_normal((2, repeats, n, 2))
     x = x**2 if kind == "skewed alike" else x
     y = y if kind == "normal" else y**2
-    moved = x.mean(axis=1) - y.mean(axis=1) + (1.0 if kind == "skewed" else 0.0)
+    shift = x.mean(axis=1) - y.mean(axis=1) + (1.0 if kind == "skewed" else 0.0)
     x, y = (side - side.mean(axis=1, keepdims=True) for side in (x, y))
     covariance = (np.swapaxes(x, 1, 2) @ x + np.swapaxes(y, 1, 2) @ y) / n**2
-    squares = np.einsum("ri,ri->r", moved, np.linalg.solve(covariance, moved[..., None])[..., 0])
+    squares = np.einsum("ri,ri->r", shift, np.linalg.solve(covariance, shift[..., None])[..., 0])
     laws = [law_of_two(a, b) for a, b in zip(x[:40], y[:40], strict=True)]
     mean = np.mean([law.mean for law in laws])
     variance = np.mean([law.variance for law in laws])
-    assert 2 * mean == pytest.approx(
-        squares.mean(), abs=4 * squares.std() / np.sqrt(repeats) + 0.02
-    )
+    error = squares.std() / np.sqrt(repeats)
+    assert 2 * mean == pytest.approx(squares.mean(), abs=4 * error + 0.02)
     spread = np.std((squares - squares.mean()) ** 2) / np.sqrt(repeats)
     assert 2 * variance == pytest.approx(squares.var(), abs=4 * spread + 0.2)
     if kind == "skewed":
@@ -97,7 +96,7 @@ def test_a_wider_law_forgives_more():
     plain = SquaresLaw(np.ones(2), np.full(2, 2.0))
     wide = SquaresLaw(np.full(2, 1.1), np.full(2, 3.0))
     narrow, broad = (
-        goodness_of_fit(evidence([30.0, 30.0], 1e6), np.arange(3.0), law) for law in (plain, wide)
+        judged(evidence([30.0, 30.0], 1e6), np.arange(3.0), law) for law in (plain, wide)
     )
     assert narrow.p_value == pytest.approx(chi2.sf(60.0, 36.0), rel=1e-6)
     assert broad.p_value > narrow.p_value

@@ -9,7 +9,7 @@ from itofit.moments.linearised import information_root_of
 from itofit.moments.reference import Reference, reference_degree
 from itofit.process.features import affine
 from itofit.snapshots import Scaling
-from itofit.trust.identifiability import identifiability
+from itofit.trust.identifiability import identified
 from itofit.trust.next_time import NextTime, left_over
 
 
@@ -17,8 +17,12 @@ def problem(information_root):
     """Affine drifts in two dimensions under a unit prior, seen by `information_root`; log sigma is
     seen by nothing.
     """
-    observed = np.column_stack([information_root, np.zeros(len(information_root))])
-    return Reference(affine(2), 2, np.eye(3), 1.0, observed[None], np.ones(7), np.zeros(6))
+    slopes = np.column_stack([information_root, np.zeros(len(information_root))])
+    return Reference(affine(2), 2, np.eye(3), 1.0, slopes[None], np.ones(7), np.zeros(6))
+
+
+def read(reference, cloud, sigma_known):
+    return identified(reference, cloud, Scaling.identity(2), ("a", "b"), sigma_known=sigma_known)
 
 
 @pytest.fixture(scope="module")
@@ -35,35 +39,33 @@ def test_what_is_seen_is_determined_and_a_rotation_that_is_not_is_named(round_cl
     turn = np.zeros(6)
     turn[[4, 3]] = np.sqrt(0.5) * np.asarray([1.0, -1.0])
     rest = np.eye(6) - np.outer(turn, turn)
-    found = identifiability(
-        problem(3.0 * rest), round_cloud, Scaling.identity(2), ("a", "b"), sigma_known=True
-    )
-    assert found.determined == pytest.approx(0.9 * 5 / 6)
-    assert found.undetermined() == ("a rotation about (0, 0)",)
-    shares = {field.name: field.determined for field in found.named}
-    assert shares.pop("a rotation about (0, 0)") == pytest.approx(0.0, abs=1e-6)
-    np.testing.assert_allclose(list(shares.values()), 0.9)
-    assert found.sigma is None
+    answer = read(problem(3.0 * rest), round_cloud, sigma_known=True)
+    assert answer.determined == pytest.approx(0.9 * 5 / 6)
+    assert answer.undetermined() == ("a rotation about (0, 0)",)
+    fractions = {field.name: field.determined for field in answer.named}
+    assert fractions.pop("a rotation about (0, 0)") == pytest.approx(0.0, abs=1e-6)
+    np.testing.assert_allclose(list(fractions.values()), 0.9)
+    assert answer.sigma is None
     # The largest field left is the rotation itself, of unit size: perpendicular to the state.
     x = np.asarray([[2.0, 1.0], [-0.3, 0.8]])
-    assert found.remaining[0] == pytest.approx(1.0)
-    np.testing.assert_allclose(np.sum(found.field(x) * x, axis=1), 0.0, atol=1e-5)
-    assert "a rotation about (0, 0) is not determined" in str(found)
-    assert found.to_record()["determined"] == found.determined
+    assert answer.remaining[0] == pytest.approx(1.0)
+    np.testing.assert_allclose(np.sum(answer.field(x) * x, axis=1), 0.0, atol=1e-5)
+    assert "a rotation about (0, 0) is not determined" in str(answer)
+    assert answer.to_record()["determined"] == answer.determined
 
 
 def test_sigma_that_the_drift_pays_back_is_an_equilibrium(round_cloud):
     """Along (2 g, 1) with g = -x nothing is seen; the sum of both is seen well."""
-    observed = np.zeros((6, 7))
-    observed[:6, :6] = 10.0 * np.eye(6)
+    slopes = np.zeros((6, 7))
+    slopes[:6, :6] = 10.0 * np.eye(6)
     fitted = np.asarray([0.0, 0.0, -1.0, 0.0, 0.0, -1.0])
-    observed[:, 6] = -observed[:, :6] @ (2.0 * fitted)
-    blind = Reference(affine(2), 2, np.eye(3), 1.0, observed[None], np.ones(7), fitted)
-    found = identifiability(blind, round_cloud, Scaling.identity(2), ("a", "b"), sigma_known=False)
-    assert "near equilibrium" in str(found)
-    known = identifiability(blind, round_cloud, Scaling.identity(2), ("a", "b"), sigma_known=True)
+    slopes[:, 6] = -slopes[:, :6] @ (2.0 * fitted)
+    blind = Reference(affine(2), 2, np.eye(3), 1.0, slopes[None], np.ones(7), fitted)
+    unknown = read(blind, round_cloud, sigma_known=False)
+    assert "near equilibrium" in str(unknown)
+    known = read(blind, round_cloud, sigma_known=True)
     assert "equilibrium" not in str(known)
-    assert known.determined > found.determined
+    assert known.determined > unknown.determined
 
 
 def test_noise_in_the_jacobian_does_not_count_as_information():
@@ -77,9 +79,8 @@ def test_noise_in_the_jacobian_does_not_count_as_information():
     folds = J0 + 2.0 * rng.standard_normal((4, rows, 3))
     mean = folds.mean(axis=0)
     G = information_root_of(folds)
-    error = np.sqrt(2.0 * 4 / 3 * rows) + 2.0 * np.sqrt(
-        rows
-    )  # noise times noise, and signal times noise
+    # Noise times noise, and signal times noise.
+    error = np.sqrt(2.0 * 4 / 3 * rows) + 2.0 * np.sqrt(rows)
     np.testing.assert_allclose(G.T @ G, J0.T @ J0, atol=4 * error)
     assert (mean.T @ mean)[1, 1] > 300.0  # what would have been taken for information
     careful = information_root_of(folds, doubt=3.0)
@@ -95,20 +96,20 @@ def test_left_over_variance_is_that_of_a_linear_function():
     slopes = np.asarray([[1.0, 0.0], [1.0, 2.0]])
     covariance = np.diag([4.0, 1.0])
     assert left_over(slopes, covariance) == pytest.approx(np.sqrt((4.0 + 8.0) / 2))
-    found = NextTime(2.0, 100, np.asarray([0.5, 1.5]), 3.0, np.asarray([2.0, 1.0]))
-    assert found.best == 1.5
-    assert str(found).splitlines()[-1] == "take the next snapshot at t = 1.5"
-    assert [row["after"] for row in found.to_records()] == [2.0, 1.0]
+    choice = NextTime(2.0, 100, np.asarray([0.5, 1.5]), 3.0, np.asarray([2.0, 1.0]))
+    assert choice.best == 1.5
+    assert str(choice).splitlines()[-1] == "take the next snapshot at t = 1.5"
+    assert [row["after"] for row in choice.to_records()] == [2.0, 1.0]
 
 
 @pytest.fixture(scope="module")
 def pulled():
     """Two snapshots of an Ornstein-Uhlenbeck process."""
     data = known_system("ou").observe(300, [0.0, 0.5], key=jax.random.key(3))
-    return FokkerPlanckProcess(0.7, dt=0.05, solver="moments", random_state=0).fit(data)
+    return FokkerPlanckProcess(0.7, dt=0.05, random_state=0).fit(data)
 
 
-def adapted(sds):
+def turned(sds):
     """A cloud with these sds turned by 0.5 and by 1 without noise, other points every time."""
     rng = np.random.default_rng(0)
     clouds = []
@@ -117,20 +118,20 @@ def adapted(sds):
         s = np.sin(angle)
         clouds.append((rng.standard_normal((400, 2)) * sds) @ np.asarray([[c, s], [-s, c]]))
     data = Snapshots.from_arrays(clouds, [0.0, 0.25, 0.5])
-    return FokkerPlanckProcess(0.0, dt=0.05, solver="moments", random_state=0).fit(data)
+    return FokkerPlanckProcess(0.0, dt=0.05, random_state=0).fit(data)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::itofit.FitWarning")
 def test_a_rotation_is_seen_only_where_the_cloud_is_not_round():
-    round_one, long_one = (
-        adapted(np.asarray(sds)).identifiability() for sds in ([1.0, 1.0], [3.0, 1.0])
+    round_one = turned(np.asarray([1.0, 1.0])).identifiability()
+    long_one = turned(np.asarray([3.0, 1.0])).identifiability()
+    in_round, in_long = (
+        next(field for field in answer.named if "rotation" in field.name)
+        for answer in (round_one, long_one)
     )
-    names = [
-        next(f for f in found.named if "rotation" in f.name) for found in (round_one, long_one)
-    ]
-    assert names[0].determined < 0.5
-    assert names[1].determined > 0.9
+    assert in_round.determined < 0.5
+    assert in_long.determined > 0.9
     assert [name for name in round_one.undetermined() if "rotation" in name]
     assert round_one.determined < long_one.determined
 
@@ -143,22 +144,21 @@ def test_two_snapshots_say_what_a_third_would_add(pulled):
 
 
 def test_a_further_snapshot_leaves_less(pulled, tmp_path):
-    found = pulled.next_time([0.25, 1.0], forecast=1.0)
-    assert np.all(found.after <= found.before)
-    assert found.after[1] < 0.8 * found.before
-    assert found.best == 1.0  # there the forecast itself is seen
+    choice = pulled.next_time([0.25, 1.0], forecast=1.0)
+    assert np.all(choice.after <= choice.before)
+    assert choice.after[1] < 0.8 * choice.before
+    assert choice.best == 1.0  # there the forecast itself is seen
     pulled.save(tmp_path / "run")
     again = FokkerPlanckProcess.load(tmp_path / "run").next_time([0.25, 1.0], forecast=1.0)
-    np.testing.assert_allclose(again.after, found.after, rtol=1e-3)
+    np.testing.assert_allclose(again.after, choice.after, rtol=1e-3)
 
 
 @pytest.mark.slow
 def test_at_equilibrium_sigma_and_the_scale_of_the_drift_cannot_be_told_apart():
     rng = np.random.default_rng(0)
-    still = Snapshots.from_arrays(
-        [rng.standard_normal((600, 1)) / np.sqrt(2) for _ in range(3)], [0.0, 0.5, 1.0]
-    )
-    model = FokkerPlanckProcess(1.0, dt=0.05, solver="moments", random_state=0).fit(still)
+    clouds = [rng.standard_normal((600, 1)) / np.sqrt(2) for _ in range(3)]
+    still = Snapshots.from_arrays(clouds, [0.0, 0.5, 1.0])
+    model = FokkerPlanckProcess(1.0, dt=0.05, random_state=0).fit(still)
     unknown = model.identifiability(sigma_known=False)
     assert "near equilibrium" in str(unknown)
     assert unknown.sigma < 0.5

@@ -12,19 +12,17 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_report_holds_every_part_with_the_numbers_of_that_part(model):
-    said = model.reliability()
-    assert str(model.goodness_of_fit()) in said
-    assert str(model.identifiability()) in said
-    share = float(re.search(r"standard error ([\d.]+) %", said)[1])
+    report = model.reliability()
+    assert str(model.goodness_of_fit()) in report
+    assert str(model.identifiability()) in report
+    percent = float(re.search(r"standard error ([\d.]+) %", report)[1])
     pooled = np.concatenate(model.snapshots_.clouds)
-    size = [
-        np.sqrt(np.mean((g / model.scaling_.sd) ** 2))
-        for g in (model.drift_std(pooled), model.drift(pooled))
-    ]
-    assert share == pytest.approx(100 * size[0] / size[1], rel=0.2)  # there 500 of the 900 points
-    assert "0.9 sigma moves the drift by" in said
-    assert "Prop. 3" in said
-    assert "dx1/dt" in said or "no polynomial" in said
+    error = np.sqrt(np.mean((model.drift_std(pooled) / model.scaling_.sd) ** 2))
+    size = np.sqrt(np.mean((model.drift(pooled) / model.scaling_.sd) ** 2))
+    assert percent == pytest.approx(100 * error / size, rel=0.2)  # there 500 of the 900 points
+    assert "0.9 sigma moves the drift by" in report
+    assert "Prop. 3" in report
+    assert "dx1/dt" in report or "no polynomial" in report
 
 
 def test_a_scorecard_ends_with_the_test_of_the_fit(model):

@@ -21,14 +21,13 @@ def test_models_appear_as_often_as_their_posterior_probability():
     log_odds = np.asarray([np.inf, 0.0, -0.5, -1.0])
     used = np.asarray([0.1, 0.4, 0.5, 0.6])
     inside = np.arange(4) == 0
-    found = draw_structures(J, J.T @ b, used, inside, log_odds, 4000, np.random.default_rng(1))
-    frequency = np.mean([[p in model.inside for p in range(4)] for model in found], axis=0)
+    drawn = draw_structures(J, J.T @ b, used, inside, log_odds, 4000, np.random.default_rng(1))
+    frequency = np.mean([[p in model.inside for p in range(4)] for model in drawn], axis=0)
 
     def log_weight(inside):
         covariance = np.eye(20) + (J[:, inside] / used[inside]) @ J[:, inside].T
-        evidence = -0.5 * np.linalg.slogdet(covariance)[1] - 0.5 * b @ np.linalg.solve(
-            covariance, b
-        )
+        squares = b @ np.linalg.solve(covariance, b)
+        evidence = -0.5 * np.linalg.slogdet(covariance)[1] - 0.5 * squares
         return evidence + np.sum(log_odds[inside[1:]])
 
     models = [np.flatnonzero([True, *marks]) for marks in product([False, True], repeat=3)]
@@ -45,8 +44,9 @@ def test_without_candidates_the_model_stays():
     J = np.eye(3)[:, :1]
     b = np.ones(3)
     always = np.asarray([np.inf])
-    found = draw_structures(J, J.T @ b, np.ones(1), always > 0, always, 5, np.random.default_rng(0))
-    assert [(m.inside.tolist(), m.precision.tolist()) for m in found] == [([0], [1.0])] * 5
+    rng = np.random.default_rng(0)
+    drawn = draw_structures(J, J.T @ b, np.ones(1), always > 0, always, 5, rng)
+    assert [(m.inside.tolist(), m.precision.tolist()) for m in drawn] == [([0], [1.0])] * 5
 
 
 def test_priors_of_draws_are_as_wide_as_their_standard_errors():
@@ -54,7 +54,6 @@ def test_priors_of_draws_are_as_wide_as_their_standard_errors():
     the model.
     """
     J = np.diag([10.0, 10.0, 10.0, 5.0, 5.0])
-    found = loose_precisions(
-        J, J, np.asarray([1e-3, 1.0, 90.0, EXCLUDED, EXCLUDED]), np.arange(5) == 4
-    )
-    np.testing.assert_allclose(found, [1e-3, 1.0, 100.0 / LOOSE, 25.0 / WIDTH, 25.0 / WIDE])
+    fitted = np.asarray([1e-3, 1.0, 90.0, EXCLUDED, EXCLUDED])
+    loose = loose_precisions(J, J, fitted, np.arange(5) == 4)
+    np.testing.assert_allclose(loose, [1e-3, 1.0, 100.0 / LOOSE, 25.0 / WIDTH, 25.0 / WIDE])
