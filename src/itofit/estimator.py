@@ -399,8 +399,9 @@ class FokkerPlanckProcess(ProcessFace):
 
         Examples
         --------
-        >>> len(model.sensitivity([0.6, 0.8]).rows)
-        3
+        With a fitted model::
+
+            print(model.sensitivity([0.6, 0.8]))
         """
         self._check_fitted()
         return sensitivity(self.solution_, sigma, times, full=full)
