@@ -399,9 +399,8 @@ class FokkerPlanckProcess(ProcessFace):
 
         Examples
         --------
-        With a fitted model::
-
-            print(model.sensitivity([0.6, 0.8]))
+        >>> len(model.sensitivity([0.6, 0.8]).rows)
+        3
         """
         self._check_fitted()
         return sensitivity(self.solution_, sigma, times, full=full)

@@ -59,10 +59,10 @@ def _start(probing: Probing, terms: Terms) -> State:
     """The solution these terms are from, every group with the precision it had."""
     evidence = terms.evidence
     groups = terms.dictionary.groups
-    sizes = [group.size for group in groups]
-    grouped = np.repeat([group.kind != "constant" for group in groups], sizes)
+    first = np.cumsum([0, *(group.size for group in groups)])[:-1]
+    chosen = first[[group.kind != "constant" for group in groups]]
     prior = Prior.over(groups, probing.snapshots.n_dims)
-    prior = replace(prior, precision=evidence.precision[grouped].ravel())
+    prior = replace(prior, precision=evidence.precision[chosen].ravel())
     return State(evidence.coefficients.ravel() / probing.speed, prior)
 
 
