@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from itofit import (
     Adversarial,
     Collocation,
+    Continuation,
     FitWarning,
     FokkerPlanckProcess,
     Legend,
@@ -53,6 +54,7 @@ MAKE = {
     "collocation": lambda seed: Collocation(0.5, degree=1, dt=0.1, random_state=seed),
     "persistence": lambda seed: Persistence(random_state=seed),
     "midpoint": lambda seed: Midpoint(random_state=seed),
+    "continuation": lambda seed: Continuation(random_state=seed),
 }
 
 
@@ -111,7 +113,7 @@ def test_between_snapshots_a_forecast_is_held_to_both(fitted):
 def test_a_bridge_ot_forecast_is_half_on_straight_lines(fitted):
     """And half of it is the bridge; beyond the last snapshot there is nothing to be held to."""
     name, model = fitted
-    if name in ("persistence", "midpoint"):
+    if name in ("persistence", "midpoint", "continuation"):
         pytest.skip("they know one way to go")
     mixed, bridge = (model.forecast([0.2], start=start) for start in ("bridge_ot", "bridge"))
     lines = midpoint_at(model.snapshots_, 0.2)
@@ -239,7 +241,7 @@ def test_a_coordinate_that_does_not_vary_is_refused(fitted, refused):
     flat = observed().with_clouds(
         [np.column_stack([x[:, 0], np.full(len(x), 2.0)]) for x in observed().clouds]
     )
-    if name in ("persistence", "midpoint"):
+    if name in ("persistence", "midpoint", "continuation"):
         assert MAKE[name](0).fit(flat).outcome_.is_good  # nothing is divided by an sd
         return
     with refused("zero variance in b", "drop that coordinate"):

@@ -3,6 +3,7 @@
 from itofit import datasets as datasets
 from itofit.adversarial.solver import Adversarial as Adversarial
 from itofit.baselines import Collocation as Collocation
+from itofit.baselines import Continuation as Continuation
 from itofit.baselines import Legend as Legend
 from itofit.baselines import Midpoint as Midpoint
 from itofit.baselines import Persistence as Persistence

@@ -5,7 +5,7 @@ from itofit.metrics import W1, W2
 from itofit.metrics.trivial import persistence_at
 from itofit.snapshots.clouds import Snapshots
 from itofit.transport import displacement
-from itofit.transport.displacement import midpoint_at
+from itofit.transport.displacement import continued_at, midpoint_at
 
 
 def in_order(points):
@@ -107,3 +107,21 @@ def test_large_clouds_are_thinned_before_they_are_coupled(monkeypatch):
     floor = 2.0 * np.sqrt(1.0 / 50.0) * np.sqrt(2.0 / np.pi) * 1.6147
     assert W1(row.points, x + 5.0, row.weights) < 2.0 * floor
     assert W2(row.points, x, row.weights) > 4.0
+
+
+@pytest.mark.parametrize("beyond", [0.5, 2.0])
+def test_a_translated_cloud_goes_on_at_its_last_speed(beyond):
+    x = np.random.default_rng(2).normal(size=(40, 2))
+    shift = np.array([2.0, -1.0])
+    snapshots = Snapshots.from_arrays([x + 7.0, x, x + shift], [0.0, 1.0, 3.0])
+    row = continued_at(snapshots, 3.0 + beyond)
+    expected = x + shift * (1.0 + beyond / 2.0)
+    np.testing.assert_allclose(in_order(row.points), in_order(expected), atol=1e-12)
+
+
+def test_up_to_the_last_snapshot_a_continuation_is_the_midpoint(snapshots):
+    for time in (0.5, 2.0, 4.0):
+        row = continued_at(snapshots, time)
+        middle = midpoint_at(snapshots, time)
+        np.testing.assert_array_equal(row.points, middle.points)
+        np.testing.assert_array_equal(row.weights, middle.weights)

@@ -1,6 +1,7 @@
 """Methods to compare with, behind the same face."""
 
 from itofit.baselines.collocation import Collocation as Collocation
+from itofit.baselines.continuation import Continuation as Continuation
 from itofit.baselines.kalman_forecast import VolumeForecast as VolumeForecast
 from itofit.baselines.kalman_forecast import dynamic_forecast as dynamic_forecast
 from itofit.baselines.kalman_forecast import matched_forecast as matched_forecast

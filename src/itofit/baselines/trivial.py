@@ -1,5 +1,5 @@
-"""What persistence and midpoint share: nothing is learned, and a forecast is a row of the
-snapshots.
+"""What persistence, midpoint and continuation share: nothing is learned, and a forecast is worked
+out from the snapshots when it is asked for.
 """
 
 import abc

@@ -1,6 +1,6 @@
 """Displacement interpolation: points move on straight lines along an exact plan.
 
-x(s) = (1 - s) x_i + s y_j        with mass P_ij,    s from 0 to 1
+x(s) = (1 - s) x_i + s y_j        with mass P_ij,    s from 0 to 1, beyond 1 a continuation
 """
 
 import numpy as np
@@ -19,6 +19,18 @@ def midpoint_at(snapshots: Snapshots, time: float) -> Snapshot | None:
     if after >= len(times) or after == 0:
         i = snapshots.index(time)
         return None if i is None else Snapshot(time, snapshots.clouds[i], snapshots.weights[i])
+    return _on_lines(snapshots, after, time)
+
+
+def continued_at(snapshots: Snapshots, time: float) -> Snapshot:
+    """The displacement interpolation; beyond the last snapshot the lines of the last gap go on."""
+    between = midpoint_at(snapshots, time)
+    return _on_lines(snapshots, len(snapshots) - 1, time) if between is None else between
+
+
+def _on_lines(snapshots: Snapshots, after: int, time: float) -> Snapshot:
+    """Points at `time` on the lines between the snapshot `after` and the one before it."""
+    times = snapshots.times
     fraction = (time - times[after - 1]) / (times[after] - times[after - 1])
     x, wx = _thinned(snapshots.clouds[after - 1], snapshots.weights[after - 1])
     y, wy = _thinned(snapshots.clouds[after], snapshots.weights[after])
