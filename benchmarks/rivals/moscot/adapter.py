@@ -1,0 +1,62 @@
+"""moscot (Klein et al. 2025): its temporal problem, and its interpolation between two snapshots.
+
+Pairs drawn from the entropic transport plan between the snapshot before the time asked for and the
+one after it, each moved along its straight line, as `compute_interpolated_distance` does before it
+measures. That method gives the distance only, so the one beneath it is called, which has no public
+name: the version is pinned. There is no process, and nothing beyond the last snapshot.
+"""
+
+import numpy as np
+from anndata import AnnData
+from moscot.problems.time import TemporalProblem
+from protocol import SAME_TIME, Given, Leg, Move, decline, serve
+
+# moscot/problems/time/_lineage.py, TemporalProblem.solve: the defaults
+EPSILON = 1e-3  # of the mean cost (scale_cost="mean")
+TAU = 1.0  # balanced: nothing is known of growth
+
+
+def fit(given: Given) -> Move:
+    """The transport plans between all neighbours."""
+    problem = TemporalProblem(_annotated(given))
+    problem = problem.prepare(
+        time_key="time",
+        joint_attr={"attr": "obsm", "key": "X_points"},
+        policy="sequential",
+    )
+    problem = problem.solve(epsilon=EPSILON, tau_a=TAU, tau_b=TAU, scale_cost="mean")
+    return lambda leg: interpolated(problem, given, leg)
+
+
+def interpolated(problem: TemporalProblem, given: Given, leg: Leg) -> np.ndarray:
+    """Points on the straight lines between pairs."""
+    k = leg.position
+    if leg.end > given.times[-1] + SAME_TIME:
+        decline("the interpolation of moscot does not reach beyond the last snapshot")
+    if leg.end > given.times[k + 1] + SAME_TIME:
+        decline("the interpolation of moscot begins at the snapshot before the time asked for")
+    before, after = given.times[k : k + 2]
+    return problem._interpolate_gex_with_ot(
+        number_cells=len(leg.points),
+        source_data=given.clouds[k],
+        target_data=given.clouds[k + 1],
+        source=float(k),
+        target=float(k + 1),
+        interpolation_parameter=(leg.end - before) / (after - before),
+        account_for_unbalancedness=False,
+        seed=int(leg.rng.integers(2**31)),
+    )
+
+
+def _annotated(given: Given) -> AnnData:
+    """The snapshots as moscot wants them, their positions as times."""
+    points = np.concatenate(given.clouds)
+    cells = AnnData(np.zeros((len(points), 1)), obsm={"X_points": points})
+    counts = [len(cloud) for cloud in given.clouds]
+    cells.obs["time"] = np.repeat(np.arange(len(counts), dtype=float), counts)
+    cells.obs["time"] = cells.obs["time"].astype("category")
+    return cells
+
+
+if __name__ == "__main__":
+    serve(fit)
