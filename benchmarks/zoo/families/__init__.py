@@ -1,0 +1,1 @@
+"""Families of tasks, one file each; `benchmarks.zoo.registry` has them all."""
