@@ -91,8 +91,8 @@ def serve(fit: Callable[[Given], Move]) -> None:
     ways = [[question.leg(start, float(t)) for t in question.asked] for start in question.starts]
     began = time.perf_counter()
     move = fit(question.given)
-    seconds = time.perf_counter() - began
     clouds = np.array([[move(leg) for leg in legs] for legs in ways])
+    seconds = time.perf_counter() - began
     answer(sys.argv[2], question, clouds, seconds)
 
 

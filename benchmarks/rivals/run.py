@@ -40,7 +40,7 @@ class RivalFailed(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """Clouds (k, n, n_dims) by start, and the seconds of the one fit, imports left out."""
+    """Clouds (k, n, n_dims) by start, and the seconds of fit and forecasts, imports left out."""
 
     clouds: dict[str, np.ndarray]
     seconds: float

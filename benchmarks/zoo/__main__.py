@@ -9,6 +9,7 @@ from pathlib import Path
 from benchmarks import zoo
 from benchmarks.rivals.run import check_installed, rival
 from benchmarks.zoo.compare import comparison
+from benchmarks.zoo.families.real import RealTask
 from benchmarks.zoo.jobs import FIELDS, KEY, Job, Record
 from benchmarks.zoo.leaderboard import Results, labelled
 from benchmarks.zoo.picture import draw
@@ -92,8 +93,10 @@ def _plan(args: argparse.Namespace) -> Plan:
 
 def _check_data(jobs: Sequence[Job]) -> None:
     """Refuse a folder without the files, before anything is fitted."""
-    for name in dict.fromkeys(job.task for job in jobs if TASKS[job.task].family == REAL):
-        TASKS[name].trial(0, jobs[0].data)
+    for job in jobs:
+        task = TASKS[job.task]
+        if isinstance(task, RealTask):
+            task.path(job.data)
 
 
 def _check_rivals(jobs: Sequence[Job]) -> None:

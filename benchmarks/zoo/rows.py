@@ -99,7 +99,7 @@ class Answered:
         return list(self.answer.clouds[start])
 
     def notes(self) -> dict[str, Any]:
-        """The seconds that the program itself measured, without the start of its interpreter."""
+        """The seconds that the program itself measured, forecasts with them, its imports not."""
         return {"seconds": self.answer.seconds}
 
 

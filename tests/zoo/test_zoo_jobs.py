@@ -248,6 +248,12 @@ def test_wrong_words_are_refused(capsys):
             command.main(words)
 
 
+def test_data_that_are_not_there_are_refused_before_anything_runs(tmp_path, capsys):
+    words = ["--tasks", "ring", "klein_d2", "--rows", "trivial", "--data", str(tmp_path)]
+    assert command.main(words) == 2
+    assert "expected klein2015_mesc/klein_counts.npz in --data" in capsys.readouterr().err
+
+
 def test_rivals_that_are_not_installed_are_refused_before_anything_runs(
     monkeypatch, tmp_path, capsys
 ):

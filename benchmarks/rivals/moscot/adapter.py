@@ -6,6 +6,9 @@ measures. That method gives the distance only, so the one beneath it is called, 
 name: the version is pinned. There is no process, and nothing beyond the last snapshot.
 """
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 from anndata import AnnData
 from moscot.problems.time import TemporalProblem
@@ -17,18 +20,24 @@ TAU = 1.0  # balanced: nothing is known of growth
 
 
 def fit(given: Given) -> Move:
-    """The transport plans between all neighbours."""
-    problem = TemporalProblem(_annotated(given))
-    problem = problem.prepare(
+    """Every two neighbours have a plan of their own, solved when it is first asked for."""
+    cells = _annotated(given)
+    plan = functools.cache(lambda k: solved(cells, k))
+    return lambda leg: interpolated(plan, given, leg)
+
+
+def solved(cells: AnnData, k: int) -> TemporalProblem:
+    """The transport plan from snapshot k to the next."""
+    problem = TemporalProblem(cells).prepare(
         time_key="time",
         joint_attr={"attr": "obsm", "key": "X_points"},
-        policy="sequential",
+        policy="explicit",
+        subset=[(float(k), float(k + 1))],
     )
-    problem = problem.solve(epsilon=EPSILON, tau_a=TAU, tau_b=TAU, scale_cost="mean")
-    return lambda leg: interpolated(problem, given, leg)
+    return problem.solve(epsilon=EPSILON, tau_a=TAU, tau_b=TAU, scale_cost="mean")
 
 
-def interpolated(problem: TemporalProblem, given: Given, leg: Leg) -> np.ndarray:
+def interpolated(plan: Callable[[int], TemporalProblem], given: Given, leg: Leg) -> np.ndarray:
     """Points on the straight lines between pairs."""
     k = leg.position
     if leg.end > given.times[-1] + SAME_TIME:
@@ -36,7 +45,7 @@ def interpolated(problem: TemporalProblem, given: Given, leg: Leg) -> np.ndarray
     if leg.end > given.times[k + 1] + SAME_TIME:
         decline("the interpolation of moscot begins at the snapshot before the time asked for")
     before, after = given.times[k : k + 2]
-    return problem._interpolate_gex_with_ot(
+    return plan(k)._interpolate_gex_with_ot(
         number_cells=len(leg.points),
         source_data=given.clouds[k],
         target_data=given.clouds[k + 1],

@@ -23,18 +23,22 @@ _EMT = "emt_a549/emt_3d.npz"
 _EMT_TIMES = (0.0, 1 / 3, 1.0, 3.0, 7.0)
 _IPSC = "ipsc_bifurcation/ipsc_4d.npz"
 _IPSC_TIMES = (0.0, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0)
+_LARRY_2D = "larry_2d/mouse_hematopoiesis_2d.npz"
+_LARRY_FATES = "larry_fates/larry_fates.npz"
 _LARRY_DAYS = (2.0, 4.0, 6.0)
 _LARRY_MOST = 3000
+_KLEIN = "klein2015_mesc/klein_counts.npz"
 _KLEIN_TASKS = {2: 1, 7: 2}
 """The paper's task that leaves a day out."""
 
 
 @dataclass(frozen=True)
 class RealTask:
-    """A task of data that were observed; `read` makes its trial from the folder of data."""
+    """A task of data that were observed; `read` makes its trial from the file in the folder."""
 
     name: str
     asks: str
+    file: str
     read: Callable[[Path], Trial]
     remark: str = ""
     family: str = "real"
@@ -43,23 +47,27 @@ class RealTask:
     def trial(self, seed: int, data: Path | None = None) -> Trial:
         """The clouds given and asked for, whatever the seed."""
         del seed
+        return self.read(self.path(data))
+
+    def path(self, data: Path | None) -> Path:
+        """Its file; a folder without it is refused."""
         if data is None:
             raise InputError(
                 expected=f"the folder of data that {self.name} is in",
                 found="none",
                 hint="--data DIR",
             )
-        return self.read(data)
+        path = data / self.file
+        if not path.is_file():
+            raise InputError(
+                expected=f"{self.file} in --data",
+                found=f"no file at {path}",
+                hint="--data DIR, the folder of data sets",
+            )
+        return path
 
 
-def _arrays(data: Path, file: str) -> dict[str, Any]:
-    path = data / file
-    if not path.is_file():
-        raise InputError(
-            expected=f"{file} in --data",
-            found=f"no file at {path}",
-            hint="--data DIR, the folder of data sets",
-        )
+def _arrays(path: Path) -> dict[str, Any]:
     return read_arrays(path, hint="another copy of it")
 
 
@@ -70,20 +78,20 @@ def _split(clouds: list[np.ndarray], times: tuple[float, ...], position: int) ->
     return Trial(given, Snapshots.from_arrays([clouds[position]], [times[position]]))
 
 
-def _clouds(data: Path, file: str, n_times: int) -> list[np.ndarray]:
-    arrays = _arrays(data, file)
+def _clouds(path: Path, n_times: int) -> list[np.ndarray]:
+    arrays = _arrays(path)
     return [arrays[f"t{k}"].astype(np.float64) for k in range(n_times)]
 
 
-def _left_out(file: str, times: tuple[float, ...], position: int) -> Callable[[Path], Trial]:
-    return lambda data: _split(_clouds(data, file, len(times)), times, position)
+def _left_out(times: tuple[float, ...], position: int) -> Callable[[Path], Trial]:
+    return lambda path: _split(_clouds(path, len(times)), times, position)
 
 
 def _components(n_dims: int, position: int) -> Callable[[Path], Trial]:
     """The first principal components as they are."""
 
-    def read(data: Path) -> Trial:
-        clouds = [cloud[:, :n_dims] for cloud in _clouds(data, _EB, len(_EB_TIMES))]
+    def read(path: Path) -> Trial:
+        clouds = [cloud[:, :n_dims] for cloud in _clouds(path, len(_EB_TIMES))]
         return _split(clouds, _EB_TIMES, position)
 
     return read
@@ -92,8 +100,8 @@ def _components(n_dims: int, position: int) -> Callable[[Path], Trial]:
 def _published_components(position: int) -> Callable[[Path], Trial]:
     """Five components, each of mean 0 and sd 1 over all times."""
 
-    def read(data: Path) -> Trial:
-        clouds = [cloud[:, :5] for cloud in _clouds(data, _EB, len(_EB_TIMES))]
+    def read(path: Path) -> Trial:
+        clouds = [cloud[:, :5] for cloud in _clouds(path, len(_EB_TIMES))]
         together = np.concatenate(clouds)
         scaled = [(cloud - together.mean(axis=0)) / together.std(axis=0) for cloud in clouds]
         return _split(scaled, _EB_TIMES, position)
@@ -101,14 +109,14 @@ def _published_components(position: int) -> Callable[[Path], Trial]:
     return read
 
 
-def _larry_2d(data: Path) -> Trial:
-    arrays = _arrays(data, "larry_2d/mouse_hematopoiesis_2d.npz")
+def _larry_2d(path: Path) -> Trial:
+    arrays = _arrays(path)
     clouds = [arrays["X"][arrays["t"] == code] for code in range(len(_LARRY_DAYS))]
     return _split(clouds, _LARRY_DAYS, 1)
 
 
-def _larry_fates(data: Path) -> Trial:
-    arrays = _arrays(data, "larry_fates/larry_fates.npz")
+def _larry_fates(path: Path) -> Trial:
+    arrays = _arrays(path)
     rng = np.random.default_rng(0)
     clouds = [_thinned(rng, arrays["X"][arrays["day"] == day]) for day in _LARRY_DAYS]
     return _split(clouds, _LARRY_DAYS, 1)
@@ -121,11 +129,11 @@ def _thinned(rng: np.random.Generator, cloud: np.ndarray) -> np.ndarray:
 def _klein(day: int) -> Callable[[Path], Trial]:
     """Ten markers in logs, in units of the last day given."""
 
-    def read(data: Path) -> Trial:
+    def read(path: Path) -> Trial:
         from experiments.rna.counts import MARKERS, load_counts
         from experiments.rna.tasks import CLOCKS, TASKS, Clouds
 
-        clouds = Clouds(load_counts(data / "klein2015_mesc"), TASKS[_KLEIN_TASKS[day]])
+        clouds = Clouds(load_counts(path.parent), TASKS[_KLEIN_TASKS[day]])
         left_out = clouds.unit.standardise(clouds.by_day[day])
         asked = Snapshots.from_arrays([left_out], [float(day)], names=MARKERS)
         return Trial(clouds.training(CLOCKS["days"]), asked)
@@ -133,29 +141,28 @@ def _klein(day: int) -> Callable[[Path], Trial]:
     return read
 
 
-def _predators(data: Path) -> Snapshots:
-    arrays = _arrays(data, "lotka_volterra/lv.npz")
+def _predators(path: Path) -> Snapshots:
+    arrays = _arrays(path)
     return Snapshots.from_arrays(list(arrays["Xs"]), arrays["dts"].astype(np.float64))
 
 
-def _predators_between(data: Path) -> Trial:
-    middle = _arrays(data, "lotka_volterra/lv_interp_val.npz")
-    asked = Snapshots.from_arrays(list(middle["Xs"]), middle["dts"].astype(np.float64))
-    return Trial(_predators_beyond(data).given, asked)
-
-
-def _predators_beyond(data: Path) -> Trial:
-    everything = _predators(data)
+def _predators_beyond(path: Path) -> Trial:
+    everything = _predators(path)
     clouds = list(everything.clouds)
     times = everything.times
     given = Snapshots.from_arrays(clouds[:-1], times[:-1])
     return Trial(given, Snapshots.from_arrays(clouds[-1:], times[-1:]))
 
 
+def _predators_between(path: Path) -> Trial:
+    given = _predators_beyond(path.with_name("lv.npz")).given
+    return Trial(given, _predators(path))
+
+
 def _interior_tasks(name: str, file: str, times: tuple[float, ...]) -> Iterable[RealTask]:
     """A task for every interior time."""
     return (
-        RealTask(f"{name}_{k}", INTERPOLATE, _left_out(file, times, k))
+        RealTask(f"{name}_{k}", INTERPOLATE, file, _left_out(times, k))
         for k in range(1, len(times) - 1)
     )
 
@@ -166,18 +173,32 @@ _EMBEDDING = "embedding fitted on all days, the one left out too; mass grows and
 _MARKERS = "subset-normalised; imputed day by day, in units of the last day given"
 
 TASKS: tuple[RealTask, ...] = (
-    *(RealTask(f"eb5_{k}", INTERPOLATE, _published_components(k), _SCALED) for k in (1, 2, 3)),
+    *(RealTask(f"eb5_{k}", INTERPOLATE, _EB, _published_components(k), _SCALED) for k in (1, 2, 3)),
     *(
-        RealTask(f"eb{n_dims}_{k}", INTERPOLATE, _components(n_dims, k), _COMPONENTS)
+        RealTask(f"eb{n_dims}_{k}", INTERPOLATE, _EB, _components(n_dims, k), _COMPONENTS)
         for n_dims in (20, 50)
         for k in (1, 2, 3)
     ),
     *_interior_tasks("emt", _EMT, _EMT_TIMES),
     *_interior_tasks("ipsc", _IPSC, _IPSC_TIMES),
-    RealTask("larry2d_1", INTERPOLATE, _larry_2d, _EMBEDDING),
-    RealTask("larry_fates_1", INTERPOLATE, _larry_fates, f"{_EMBEDDING}; 3000 cells a day"),
-    RealTask("klein_d2", INTERPOLATE, _klein(2), _MARKERS),
-    RealTask("klein_d7", FORECAST, _klein(7), _MARKERS),
-    RealTask("lv_interp", INTERPOLATE, _predators_between, "nine mid-times, none of them given"),
-    RealTask("lv_forecast", FORECAST, _predators_beyond, "simulated; published as data"),
+    RealTask("larry2d_1", INTERPOLATE, _LARRY_2D, _larry_2d, _EMBEDDING),
+    RealTask(
+        "larry_fates_1", INTERPOLATE, _LARRY_FATES, _larry_fates, f"{_EMBEDDING}; 3000 cells a day"
+    ),
+    RealTask("klein_d2", INTERPOLATE, _KLEIN, _klein(2), _MARKERS),
+    RealTask("klein_d7", FORECAST, _KLEIN, _klein(7), _MARKERS),
+    RealTask(
+        "lv_interp",
+        INTERPOLATE,
+        "lotka_volterra/lv_interp_val.npz",
+        _predators_between,
+        "nine mid-times, none of them given",
+    ),
+    RealTask(
+        "lv_forecast",
+        FORECAST,
+        "lotka_volterra/lv.npz",
+        _predators_beyond,
+        "simulated; published as data",
+    ),
 )
