@@ -10,6 +10,7 @@ from benchmarks.zoo.registry import TASKS
 _MOST = 2.0
 _INCHES_A_TASK = 0.2
 _INCHES_A_METHOD = 0.85
+_FAILED = "0.85"
 
 
 def draw(results: Results, path: Path) -> None:
@@ -51,11 +52,15 @@ def _ratios(results: Results, tasks: list[str], methods: list[str]) -> np.ndarra
 
 
 def _write_cells(axes, results: Results, tasks: list[str], methods: list[str]) -> None:
+    from matplotlib.patches import Rectangle
+
     for j, method in enumerate(methods):
         for i, task in enumerate(tasks):
             case = results.cases[method].get(task)
             if case is None:
                 continue
+            if case.ratio is None:
+                axes.add_patch(Rectangle((j - 0.5, i - 0.5), 1.0, 1.0, color=_FAILED))
             number = "" if case.ratio is None else f"{case.ratio:.2f}"
             marks = ("°" if case.at_floor else "") + (" x" * bool(case.failures))
             strong = case.ratio is not None and abs(np.log2(case.ratio)) > 0.7 * _MOST
