@@ -46,21 +46,26 @@ def _answer(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
         old, new = (Results(printed_records(parser, [path], FIELDS)) for path in args.compare)
         print(comparison(old, new))
         return 0
-    results = Results(_run(parser, args) if args.print is None else _printed(parser, args.print))
+    results = Results(_run(parser, args) if args.print is None else _printed(parser, args))
     print(report(results))
     if args.picture is not None:
         draw(results, args.picture)
     return 0
 
 
-def _printed(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[Record]:
-    """The records of finished files; LABEL=FILE names the rows of a file that learn."""
+def _printed(parser: argparse.ArgumentParser, args: argparse.Namespace) -> list[Record]:
+    """The chosen tasks of finished files; LABEL=FILE names the rows of a file that learn."""
     records = []
-    for word in words:
+    for word in args.print:
         label, _, path = word.rpartition("=")
         of_file = printed_records(parser, [Path(path)], FIELDS)
         records += labelled(of_file, label) if label else of_file
-    return records
+    tasks = _tasks(args)
+    return [record for record in records if record["task"] in tasks]
+
+
+def _tasks(args: argparse.Namespace) -> tuple[str, ...]:
+    return QUICK if args.quick else chosen_tasks(args.tasks)
 
 
 def _run(parser: argparse.ArgumentParser, args: argparse.Namespace) -> list[Record]:
@@ -81,7 +86,7 @@ def _run(parser: argparse.ArgumentParser, args: argparse.Namespace) -> list[Reco
 
 
 def _plan(args: argparse.Namespace) -> Plan:
-    tasks = QUICK if args.quick else chosen_tasks(args.tasks)
+    tasks = _tasks(args)
     seeds = args.seeds or (_QUICK_SEEDS if args.quick else _SEEDS)
     real = [name for name in tasks if TASKS[name].family == REAL]
     if real and args.data is None and not args.list:

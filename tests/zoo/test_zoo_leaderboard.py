@@ -124,6 +124,10 @@ def test_finished_files_are_printed_and_drawn(records, tmp_path, capsys):
     assert command.main(words) == 0
     assert "| itofit (v0) |" in capsys.readouterr().out
     assert picture.read_bytes().startswith(b"\x89PNG")
+    assert command.main(["--print", str(path), "--tasks", "cycles", "toggle"]) == 0
+    table = capsys.readouterr().out
+    assert "| toggle |" in table
+    assert "| ring |" not in table
 
 
 def test_the_picture_passes_over_what_is_missing(record, tmp_path):
