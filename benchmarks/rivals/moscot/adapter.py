@@ -17,8 +17,9 @@ from protocol import SAME_TIME, Given, Leg, Move, decline, serve
 # moscot/problems/time/_lineage.py, TemporalProblem.solve: the defaults
 EPSILON = 1e-3  # of the mean cost (scale_cost="mean")
 TAU = 1.0  # balanced: nothing is known of growth
-# Ours, and of memory alone: the default of 256 takes 15 GB for clouds of 3000 points.
-ROWS_AT_ONCE = 16
+# Ours, and of memory alone: 256 rows of a plan, the default, take 15 GB for clouds of 3000 points.
+MOST_ROWS = 256
+MOST_ENTRIES = 2**26
 
 
 def fit(given: Given) -> Move:
@@ -46,8 +47,21 @@ def interpolated(plan: Callable[[int], TemporalProblem], given: Given, leg: Leg)
         decline("the interpolation of moscot does not reach beyond the last snapshot")
     if leg.end > given.times[k + 1] + SAME_TIME:
         decline("the interpolation of moscot begins at the snapshot before the time asked for")
+    n_rows = min(MOST_ROWS, MOST_ENTRIES // (len(given.clouds[k]) * len(given.clouds[k + 1])))
+    n_rows = max(n_rows, 2)
+    seed = int(leg.rng.integers(2**31))
+    try:
+        return drawn(plan(k), given, leg, n_rows, seed)
+    except IndexError:
+        # It cannot draw a last row that is left alone: draw the same ones in other portions.
+        return drawn(plan(k), given, leg, n_rows + 1, seed)
+
+
+def drawn(problem: TemporalProblem, given: Given, leg: Leg, n_rows: int, seed: int) -> np.ndarray:
+    """As many pairs as points are wanted, each moved; the plan in portions of `n_rows`."""
+    k = leg.position
     before, after = given.times[k : k + 2]
-    return plan(k)._interpolate_gex_with_ot(
+    return problem._interpolate_gex_with_ot(
         number_cells=len(leg.points),
         source_data=given.clouds[k],
         target_data=given.clouds[k + 1],
@@ -55,8 +69,8 @@ def interpolated(plan: Callable[[int], TemporalProblem], given: Given, leg: Leg)
         target=float(k + 1),
         interpolation_parameter=(leg.end - before) / (after - before),
         account_for_unbalancedness=False,
-        batch_size=ROWS_AT_ONCE,
-        seed=int(leg.rng.integers(2**31)),
+        batch_size=n_rows,
+        seed=seed,
     )
 
 
