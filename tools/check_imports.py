@@ -6,14 +6,15 @@ from pathlib import Path
 
 ROOMS = [
     "errors", "version", "whole_file", "arrays", "snapshots", "process", "simulate", "weak",
-    "datasets", "transport", "problem", "solution", "devices", "solve", "moments", "adversarial",
-    "forecast", "solvers", "metrics", "trust", "run_folder", "face", "process_face", "baselines",
-    "estimator", "left_out", "plot", "cli",
+    "datasets", "transport", "problem", "solution", "devices", "solve", "bridge", "moments",
+    "adversarial", "forecast", "ways", "judge", "solvers", "metrics", "trust", "run_folder", "face",
+    "process_face", "baselines", "estimator", "left_out", "plot", "cli",
 ]  # fmt: skip
 # Left of `plot` nothing but these may be imported at the top of a file.
-CORE = {"jax", "equinox", "optax", "jaxtyping", "numpy", "scipy", "sklearn", "itofit"} | set(
-    sys.stdlib_module_names
-)
+CORE = {
+    "jax", "equinox", "optax", "jaxtyping", "numpy", "scipy", "sklearn", "threadpoolctl", "itofit",
+    *sys.stdlib_module_names,
+}  # fmt: skip
 
 
 def room_of(path: Path, root: Path) -> str:

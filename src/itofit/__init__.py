@@ -8,10 +8,12 @@ from itofit.baselines import Legend as Legend
 from itofit.baselines import Midpoint as Midpoint
 from itofit.baselines import Persistence as Persistence
 from itofit.baselines import PotentialRNN as PotentialRNN
+from itofit.bridge.solver import Bridge as Bridge
 from itofit.errors import FitWarning as FitWarning
 from itofit.errors import InputError as InputError
 from itofit.estimator import FokkerPlanckProcess as FokkerPlanckProcess
 from itofit.face import fit_together as fit_together
+from itofit.judge.solver import Judged as Judged
 from itofit.left_out import LeftOut as LeftOut
 from itofit.left_out import leave_out as leave_out
 from itofit.metrics import Scorecard as Scorecard

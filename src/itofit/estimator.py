@@ -9,6 +9,7 @@ import numpy as np
 
 from itofit.devices import placed
 from itofit.errors import FitWarning, InputError
+from itofit.judge.records import selection_arrays, selection_values
 from itofit.problem import Problem, Streams
 from itofit.process.drift import members_of
 from itofit.process.ito import ItoProcess, rescaled
@@ -35,6 +36,7 @@ from itofit.trust.printed import Equations
 from itofit.trust.report import report, short_report
 from itofit.trust.sensitivity import Sensitivity, sensitivity
 from itofit.trust.steps import StepError, step_error
+from itofit.ways import mixture_of
 
 _DEFAULT, *_OTHERS = SOLVERS
 # Where the parameters of one solver went, which were the estimator's once.
@@ -496,6 +498,8 @@ class FokkerPlanckProcess(ProcessFace):
     def _set(self, solver: AbstractSolver, solution: Solution, device: str) -> None:
         problem = solution.problem
         self.solution_ = solution
+        self.selection_ = solution.selection
+        self.mixture_ = mixture_of(solution)
         self.solver_ = solver
         self.method_ = solver.name
         self.device_ = device
@@ -521,6 +525,7 @@ class FokkerPlanckProcess(ProcessFace):
             "versions": {"jax": jax.__version__, "numpy": np.__version__},
             **ending_values(self.solution_),
             **self.solution_.values(),
+            "selection": None if self.selection_ is None else selection_values(self.selection_),
         }
 
     def _arrays(self) -> dict[str, np.ndarray]:
@@ -529,6 +534,7 @@ class FokkerPlanckProcess(ProcessFace):
             "scaling.sd": self.scaling_.sd,
             **record_arrays("history", self.history_),
             **self.solution_.arrays(),
+            **({} if self.selection_ is None else selection_arrays(self.selection_)),
         }
 
     def _restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:

@@ -1,6 +1,5 @@
 """Forecast: push a cloud through a process to any time, as snapshots again."""
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,12 +17,14 @@ from itofit.simulate.euler import euler_path, euler_push
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshot, Snapshots, numeric_times, time_tolerance
 from itofit.snapshots.scaling import Scaling
-from itofit.solution import Solution
 from itofit.transport.bridging import bridged
 
 # Where a cloud starts; a forecast may also be a bridge, from the snapshot before to the one after,
 # or half of it so and half along the straight lines of a transport plan.
-STARTS = ("initial", "previous")
+PREVIOUS = "previous"
+STARTS = ("initial", PREVIOUS)
+# What judging chose; of a model that was not judged, from the first snapshot.
+AUTO = "auto"
 BRIDGE = "bridge"
 BRIDGE_OT = "bridge_ot"
 # Points that carry the check of a step.
@@ -101,8 +102,8 @@ def start_before(snapshots: Snapshots, time: float, start: str) -> Snapshot:
     """The first snapshot (`initial`), or the last one at or before `time` (`previous`)."""
     if start not in STARTS:
         raise InputError(
-            expected=f"start to be one of {', '.join(STARTS)}, or of a forecast {BRIDGE} or "
-            f"{BRIDGE_OT}",
+            expected=f"start to be one of {', '.join(STARTS)}, or of a forecast {AUTO}, {BRIDGE} "
+            f"or {BRIDGE_OT}",
             found=f"{start!r}",
             hint="'initial'",
         )
@@ -212,6 +213,7 @@ class Forecaster:
         first: Snapshot | None = None,
     ) -> Snapshots:
         """Clouds at increasing `times`; `first` stands in for the first snapshot where given."""
+        start = "initial" if start == AUTO else start
         begins = [self._start(float(time), start).time for time in times]
         points = []
         weights = []
@@ -283,16 +285,11 @@ def _half_and_half(some: list[Snapshot], others: list[Snapshot]) -> list[Snapsho
     return joined
 
 
-def forecaster_of(solution: Solution) -> Forecaster:
-    """The forecaster of a fitted process."""
-    problem = solution.problem
-    push = functools.partial(push_in_units, solution.process, problem.scaling, problem.dt)
-    return Forecaster(push, problem.observed, problem.streams)
-
-
 def starting_snapshot(start: str) -> str:
     """The snapshot that such a forecast starts from, `initial` or `previous`."""
-    return "previous" if start in (BRIDGE, BRIDGE_OT) else start
+    if start == AUTO:
+        return "initial"
+    return PREVIOUS if start in (BRIDGE, BRIDGE_OT) else start
 
 
 def step_doubling_error(

@@ -51,6 +51,11 @@ class Stream(enum.IntEnum):
     hold_out = 30
     centres = 31
     shown_points = 32
+    pins = 33
+    waves = 34
+    mixture = 35
+    judging = 36
+    thinning = 37
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from itofit.snapshots.anndata_file import annotate, cell_points, cell_times, emb
 from itofit.snapshots.clouds import Snapshot, Snapshots, numeric_times
 from itofit.snapshots.scaling import Scaling
 from itofit.solution import Outcome
+from itofit.ways import Mixture
 
 
 class States(NamedTuple):
@@ -49,6 +50,8 @@ class ProcessFace(Face):
     scaling_: Scaling
     dt_: float
     dt_error_: float
+    # How a judged model forecasts; others have none.
+    mixture_: Mixture | None = None
 
     @property
     def process_(self) -> ItoProcess:
@@ -263,6 +266,9 @@ class ProcessFace(Face):
     def _carry(
         self, times: np.ndarray, n_samples: int | None, start: str, first: Snapshot | None
     ) -> Snapshots:
+        mixture = self.mixture_
+        if mixture is not None and first is None and mixture.answers(start, times):
+            return mixture.clouds(times, n_samples)
         forecaster = Forecaster(self._push, self.snapshots_, self._streams)
         return forecaster.clouds(times, n_samples, start, first)
 

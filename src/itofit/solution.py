@@ -108,21 +108,81 @@ class TrainingHistory:
     slope: np.ndarray
 
 
+@dataclass(frozen=True, eq=False)
+class BridgeHistory:
+    """What the bridge solver logged, one value a pass.
+
+    - `missed`: squares of what the flow misses at the next snapshot, over those expected of the
+      noise.
+    """
+
+    missed: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """How the ways to forecast did on a snapshot that was left out.
+
+    - `scores`: by way, the energy distance of its forecast to the points left out, in units of the
+      mean distance between these.
+    """
+
+    time: float
+    beyond: bool
+    scores: dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """What judging chose: processes, and how much each way to forecast counts.
+
+    - `processes`: the candidates fitted to all snapshots, in the units of the problem, by name.
+    - `between`, `beyond`: weights of the ways between snapshots, and after the last.
+    - `judgements`: the snapshots left out to find them.
+    """
+
+    processes: dict[str, ItoProcess]
+    between: dict[str, float]
+    beyond: dict[str, float]
+    judgements: tuple[Judgement, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"between snapshots: {_shares(self.between)}"]
+        lines.append(f"after the last: {_shares(self.beyond)}")
+        if not self.judgements:
+            return "\n".join([*lines, "nothing was left out: too few snapshots to judge by"])
+        names = list(self.judgements[0].scores)
+        head = f"{'left out':>14}" + "".join(f"{name:>18}" for name in names)
+        lines += ["energy distance to a snapshot left out, in mean distances of its points:", head]
+        for row in self.judgements:
+            place = f"{row.time:g}{' (last)' if row.beyond else ''}"
+            lines.append(f"{place:>14}" + "".join(f"{row.scores[n]:>18.4f}" for n in names))
+        return "\n".join(lines)
+
+
+def _shares(weights: dict[str, float]) -> str:
+    """Those that count, the largest first."""
+    order = sorted(weights.items(), key=lambda item: -item[1])
+    return ", ".join(f"{100 * w:.0f} % {name}" for name, w in order if w > 0.005)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Solution(abc.ABC):
     """A fitted process in the units of its problem, and the story of the run.
 
     - `dt_error`: how far halving dt moves a mean or sd, in sds.
+    - `selection`: what judging chose; None where nothing was judged.
     - `answers`: what later questions computed of it once and may ask for again.
     """
 
     problem: Problem
     process: ItoProcess
     outcome: Outcome
-    history: GaussNewtonHistory | TrainingHistory
+    history: GaussNewtonHistory | TrainingHistory | BridgeHistory
     n_iter: int
     seconds: float
     dt_error: float = float("nan")
+    selection: Selection | None = None
     answers: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
 
     @abc.abstractmethod

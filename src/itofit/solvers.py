@@ -5,8 +5,10 @@ from dataclasses import fields, replace
 from typing import Any
 
 from itofit.adversarial.solver import Adversarial
+from itofit.bridge.solver import Bridge
 from itofit.errors import InputError
 from itofit.forecast import step_error_from_first
+from itofit.judge.solver import Judged
 from itofit.moments.solver import Moments
 from itofit.problem import Problem
 from itofit.simulate.step_size import TOLERANCE
@@ -18,7 +20,7 @@ from itofit.solve.solver import AbstractSolver
 _MOST_HALVINGS = 2
 
 SOLVERS: dict[str, type[AbstractSolver]] = {
-    solver.name: solver for solver in (Moments, Adversarial)
+    solver.name: solver for solver in (Moments, Adversarial, Bridge, Judged)
 }
 
 

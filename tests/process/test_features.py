@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from itofit.process.feature_records import described, rebuilt
 from itofit.process.features import (
     Dictionary,
     FunctionFeatures,
@@ -16,12 +17,10 @@ from itofit.process.features import (
     Ridges,
     RidgeSlopes,
     affine,
-    described,
     joined,
     monomials,
     pairs,
     polynomials,
-    rebuilt,
     ridges,
 )
 

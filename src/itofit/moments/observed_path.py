@@ -20,12 +20,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from itofit.moments.residuals import FEWEST_TO_FOLD, N_FOLDS, Residual, Simulated
-from itofit.moments.transitions import chunk_size, on_cores
+from itofit.moments.transitions import chunk_size
 from itofit.moments.whitening import Spread, Whitening
 from itofit.process.features import AbstractFeatures, Dictionary
 from itofit.process.ito import ItoProcess
 from itofit.process.noise import AbstractDiffusion, FullForm, LearnedDiffusion
 from itofit.snapshots.clouds import Snapshots
+from itofit.solve.cores import on_cores
 from itofit.weak.fixed_probes import AbstractProbes
 
 # Points of a snapshot that its covariance is made of: at least so many, and so many times the

@@ -65,7 +65,7 @@ def simulate_and_fit(
             run,
         )
     ridges_adapt = few and not own_dictionary
-    return _polish(probing, residual.dictionary, state, run, ridges_adapt)
+    return polish(probing, residual.dictionary, state, run, ridges_adapt)
 
 
 def _aim(
@@ -92,7 +92,7 @@ def _aim(
     return residual, state
 
 
-def _polish(
+def polish(
     probing: Probing,
     dictionary: Dictionary,
     state: State,

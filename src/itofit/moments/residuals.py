@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from itofit.moments.pairs import PairProbes
-from itofit.moments.transitions import Chunk, DrivenChains, TransitionBatch, on_cores
+from itofit.moments.transitions import Chunk, DrivenChains, TransitionBatch
 from itofit.moments.whitening import Spread, Whitening
 from itofit.process.clock import Clock
 from itofit.process.drift import FeatureDrift
@@ -26,6 +26,7 @@ from itofit.process.ito import ItoProcess
 from itofit.process.noise import AbstractDiffusion
 from itofit.simulate.sensitivity import Sensitivities, chain_adjoints
 from itofit.snapshots.clouds import Snapshots
+from itofit.solve.cores import on_cores
 from itofit.weak.fixed_probes import AbstractPathProbes, AbstractProbes
 
 # Parts of the start points whose Jacobians are compared, and points below which they are not.

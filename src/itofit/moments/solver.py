@@ -113,14 +113,14 @@ class Moments(AbstractSolver, MomentsOptions):
         _check(probing)
         run = Run(self.n_iter, listeners)
         try:
-            result = _result(probing, run)
+            result = result_of(probing, _fitted(probing, run))
         except KeyboardInterrupt:
             if run.residual is None or run.state is None:
                 raise
             result = _best_so_far(run.residual, run.state)
         if not np.all(np.isfinite(result.state.v)) or not run.rows:
             result = result._replace(outcome=Outcome.non_finite)
-        return _solution(problem, self, run, result)
+        return moments_solution(problem, self, run, result)
 
     def solve_again(
         self,
@@ -205,8 +205,8 @@ class Result(NamedTuple):
     evidence: Evidence | None
 
 
-def _result(probing: Probing, run: Run) -> Result:
-    fitted = _fitted(probing, run)
+def result_of(probing: Probing, fitted: Fitted) -> Result:
+    """A model at its optimum, the bias of a learned noise taken off, and the evidence there."""
     unbiased = _without_bias(probing, fitted)
     evidence = _judged(probing, fitted, unbiased)
     return Result(unbiased.residual, unbiased.state, unbiased.outcome, evidence)
@@ -264,12 +264,13 @@ def _judged(
     return replace(evidence, chi2=least.chi2)
 
 
-def _solution(
+def moments_solution(
     problem: Problem,
     solver: Moments,
     run: Run,
     result: Result,
 ) -> MomentsSolution:
+    """The solution of a problem that a run ended in."""
     residual = result.residual
     process = residual.process(result.state.v)
     small = result.evidence is not None and _n_bytes(residual) <= _MOST_BYTES

@@ -6,11 +6,9 @@ of one size: memory stays bounded and one compilation serves snapshots of any si
 """
 
 import functools
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -25,9 +23,7 @@ from itofit.simulate.legs import legs_between
 from itofit.simulate.mesh import Mesh
 from itofit.simulate.sensitivity import BLOCK, Sensitivities, chain_ends, chain_sensitivities
 from itofit.snapshots.clouds import Snapshots
-
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
+from itofit.solve.cores import on_cpu
 
 
 class Chunk(NamedTuple):
@@ -189,31 +185,6 @@ class TransitionBatch:
         )
 
 
-def on_cores(
-    function: Callable[[Item], Answer],
-    items: Sequence[Item],
-) -> list[Answer]:
-    """`function(item)` for every item; on a CPU by one thread a core.
-
-    XLA runs a loop of small steps on one core only.
-    """
-    if not _on_cpu() or len(items) < 2:
-        return [function(item) for item in items]
-    device = _device()
-
-    def work(item):
-        with jax.default_device(device):
-            return jax.block_until_ready(function(item))
-
-    return list(_pool().map(work, items))
-
-
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return ThreadPoolExecutor(allowed, thread_name_prefix="itofit")
-
-
 @dataclass(frozen=True, eq=False)
 class BatchPlan:
     """How the chains of a fit are laid out, the same for all of its batches.
@@ -310,21 +281,12 @@ def _part(x, z, row, size: int):
     return points, jax.lax.dynamic_slice_in_dim(z, row, size, axis=1)
 
 
-def _on_cpu() -> bool:
-    return _device().platform == "cpu"
-
-
-def _device() -> Any:
-    """The device of the caller's `jax.default_device`, which threads do not inherit."""
-    return jnp.zeros(()).devices().pop()
-
-
 def chunk_size(n: int) -> int:
     """Points a chunk: what keeps a CPU's cache warm, or fills a GPU.
 
     Small clouds are not filled up much.
     """
-    largest = 1024 if _on_cpu() else 16_384
+    largest = 1024 if on_cpu() else 16_384
     return min(largest, max(64, 1 << (n - 1).bit_length()))
 
 
@@ -340,7 +302,7 @@ def _sensitivity_chunk(
     each = n_dims * n_dims * n_features
     numbers = 400_000_000
     most = largest
-    if _on_cpu():
+    if on_cpu():
         numbers = 2_500_000
         most = max(256, 4_096 // each)
     size = 1 << max(4, (numbers // each).bit_length() - 1)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from itofit.errors import InputError
 from itofit.estimator import FokkerPlanckProcess
 from itofit.snapshots.clouds import Snapshot
-from itofit.solution import GaussNewtonHistory, Phase, TrainingHistory
+from itofit.solution import BridgeHistory, GaussNewtonHistory, Phase, TrainingHistory
 from itofit.trust.identifiability import Identifiability
 
 TRUTH = "#c0392b"
@@ -300,6 +300,39 @@ def loss_history(ax: Axes, history: TrainingHistory) -> Axes:
     ax.set_xlabel("iteration")
     ax.set_title("training", fontsize=10)
     ax.legend(frameon=False, fontsize=8)
+    return ax
+
+
+def passes(ax: Axes, history: BridgeHistory) -> Axes:
+    """What the flow misses at the next snapshot against passes of the bridge solver.
+
+    Squares over those that its noise explains: about 1 is a process that explains its snapshots.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+        What is drawn on.
+    history : BridgeHistory
+        `history_` of a model fitted by the bridge solver.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axis that was given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from itofit.plot import passes
+    >>> from itofit.solution import BridgeHistory
+    >>> from matplotlib.figure import Figure
+    >>> len(passes(Figure().subplots(), BridgeHistory(np.array([4.0, 2.0, 1.0]))).lines)
+    2
+    """
+    ax.axhline(1.0, color=MUTED, linewidth=0.8, linestyle="--")
+    ax.semilogy(np.arange(1, len(history.missed) + 1), history.missed, color=MODEL, linewidth=1.6)
+    ax.set_xlabel("pass")
+    ax.set_title("missed, over what the noise explains", fontsize=10)
     return ax
 
 

@@ -6,9 +6,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from itofit.estimator import FokkerPlanckProcess
-from itofit.plot.axes import clouds, descent, drift_field, loss_history
+from itofit.plot.axes import clouds, descent, drift_field, loss_history, passes
 from itofit.snapshots.clouds import Snapshots
-from itofit.solution import TrainingHistory
+from itofit.solution import BridgeHistory, TrainingHistory
 from itofit.whole_file import whole_file
 
 
@@ -58,6 +58,8 @@ def forecast_figure(model: FokkerPlanckProcess, held_out: Snapshots, title: str 
     history = model.history_
     if isinstance(history, TrainingHistory):
         loss_history(axes[n + 1], history)
+    elif isinstance(history, BridgeHistory):
+        passes(axes[n + 1], history)
     else:
         descent(axes[n + 1], history)
     if title:

@@ -11,7 +11,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import combinations, combinations_with_replacement
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from itofit.errors import InputError
 from itofit.process.monomials import Monomials
 from itofit.snapshots.clouds import Snapshots
 
@@ -27,6 +26,8 @@ Point = Float[Array, " n_dims"]
 
 # Above this pairs of coordinates are too many to be features of their own.
 MANY_DIMS = 16
+# Quantiles that bound the core of a coordinate.
+_CORE = (0.005, 0.995)
 
 
 class AbstractFeatures(eqx.Module):
@@ -356,48 +357,13 @@ def monomials(
     return Dictionary(features, tuple(groups))
 
 
-def described(features: AbstractFeatures) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
-    """What a file must hold to build the dictionary again: plain values and arrays."""
-    values = []
-    arrays = {}
-    for i, part in enumerate(features.parts if isinstance(features, Joined) else (features,)):
-        if isinstance(part, ClippedMonomials):
-            values.append({"kind": "monomials", "terms": [list(term) for term in part.terms]})
-            arrays |= {f"{i}.low": np.asarray(part.low), f"{i}.high": np.asarray(part.high)}
-        elif isinstance(part, Ridges):
-            values.append({"kind": "ridges"})
-            arrays |= {
-                f"{i}.directions": np.asarray(part.directions),
-                f"{i}.offsets": np.asarray(part.offsets),
-            }
-        else:
-            raise InputError(
-                expected="a dictionary of monomials and tanh features, which can be written "
-                "without code",
-                found="a function",
-                hint="keep the model in memory",
-            )
-    return values, arrays
-
-
-def rebuilt(values: Sequence[dict[str, Any]], arrays: dict[str, np.ndarray]) -> AbstractFeatures:
-    """The dictionary that `described` described."""
-    parts = []
-    sizes = []
-    for i, value in enumerate(values):
-        if value["kind"] == "monomials":
-            terms = tuple(tuple(term) for term in value["terms"])
-            parts.append(
-                ClippedMonomials(
-                    terms, jnp.asarray(arrays[f"{i}.low"]), jnp.asarray(arrays[f"{i}.high"])
-                )
-            )
-            sizes.append(len(terms))
-        else:
-            offsets = jnp.asarray(arrays[f"{i}.offsets"])
-            parts.append(Ridges(jnp.asarray(arrays[f"{i}.directions"]), offsets))
-            sizes.append(len(offsets))
-    return Joined(tuple(parts), tuple(sizes))
+def core_box(snapshots: Snapshots) -> tuple[np.ndarray, np.ndarray]:
+    """The range of all but the outermost points of every coordinate, and a quarter of it on either
+    side.
+    """
+    low, high = np.quantile(np.concatenate(snapshots.clouds), _CORE, axis=0)
+    margin = (high - low) / 4.0
+    return low - margin, high + margin
 
 
 def box_of(snapshots: Snapshots) -> tuple[np.ndarray, np.ndarray]:

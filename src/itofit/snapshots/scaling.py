@@ -8,6 +8,10 @@ from jaxtyping import Float
 from itofit.errors import InputError
 from itofit.snapshots.clouds import Snapshots
 
+# The quantiles that bound the core of a coordinate, and how narrow it may be beside the whole.
+_CORE = (0.005, 0.995)
+_NARROW = 1e-3
+
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
@@ -31,6 +35,22 @@ class Scaling:
                 hint="drop that coordinate",
             )
         return cls(mean, sd)
+
+    @classmethod
+    def fit_core(cls, snapshots: Snapshots) -> "Scaling":
+        """The same of all but the outermost points of every coordinate, where that is a spread.
+
+        A single far point, or heavy tails, would else make everything near look narrow.
+        """
+        whole = cls.fit(snapshots)
+        pooled = np.concatenate(snapshots.clouds)
+        low, high = np.quantile(pooled, _CORE, axis=0)
+        core = [np.clip(x, low, high) for x in snapshots.clouds]
+        means = [w @ x for x, w in zip(core, snapshots.weights, strict=True)]
+        mean = np.stack(means).mean(axis=0)
+        pairs = zip(core, snapshots.weights, strict=True)
+        sd = np.sqrt(np.stack([w @ (x - mean) ** 2 for x, w in pairs]).mean(axis=0))
+        return cls(mean, np.where(sd > _NARROW * whole.sd, sd, whole.sd))
 
     @classmethod
     def identity(cls, n_dims: int) -> "Scaling":

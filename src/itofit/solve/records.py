@@ -9,7 +9,8 @@ import numpy as np
 from itofit.problem import Problem
 from itofit.process.clock import Clock
 from itofit.process.drift import FeatureDrift
-from itofit.process.features import AbstractFeatures, described, rebuilt
+from itofit.process.feature_records import described, rebuilt
+from itofit.process.features import AbstractFeatures
 from itofit.process.noise import AbstractDiffusion, LearnedDiffusion
 from itofit.solution import Outcome, Solution
 

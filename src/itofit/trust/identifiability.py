@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from itofit.devices import processor
-from itofit.forecast import forecaster_of, start_before
+from itofit.forecast import start_before
 from itofit.moments.probing import Probing
 from itofit.moments.reference import Reference, reference
 from itofit.moments.solution import MomentsSolution
@@ -33,6 +33,7 @@ from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.snapshots.scaling import Scaling
 from itofit.solution import Solution
 from itofit.trust.goodness import check_autonomous, ended
+from itofit.ways import forecaster_of
 
 # Below this fraction of its prior variance a field is not determined, below the second in part.
 UNDETERMINED = 0.5

@@ -1,0 +1,1 @@
+"""The bridge solver: couple, pin, regress (docs/theory/bridge.md)."""

@@ -1,0 +1,178 @@
+"""The candidates of a fit: a smooth drift, a sparse one, and the sparse one polished.
+
+fitted(problem)              all of them
+fitted_again(rest, names)    those that are still in question, on other snapshots
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import jax.numpy as jnp
+import numpy as np
+
+from itofit.bridge.iteration import Pass
+from itofit.bridge.solution import BridgeSolution, PassLog, bridge_solution
+from itofit.bridge.solver import Bridge
+from itofit.bridge.structures import Smooth, Sparse
+from itofit.moments.polishing import polished, polished_process
+from itofit.moments.solution import MomentsSolution
+from itofit.moments.solver import Moments
+from itofit.problem import Problem, Stream
+from itofit.process.drift import AbstractDrift, FeatureDrift
+from itofit.process.features import Dictionary, Joined
+from itofit.process.ito import ItoProcess
+from itofit.solution import BridgeHistory, GaussNewtonHistory, Selection, Solution
+
+POLISHED = "polished"
+# Coordinates, the clock among them, up to which terms are polished.
+_MOST_DIMS = 20
+# Points a snapshot that are polished on; all of them only where chi-squared allows the terms.
+_FEW_POINTS = 500
+_DRAWS = 4
+# In judging: points a snapshot, draws and steps.
+_FEWER_POINTS = 300
+_FEW_DRAWS = 2
+_FEW_STEPS = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Fits of one problem.
+
+    - `polished`: None where polishing broke down, or would take too long.
+    - `is_whole`: whether it was polished on all points.
+    """
+
+    ends: dict[str, Pass]
+    polished: MomentsSolution | None
+    is_whole: bool
+
+    @property
+    def processes(self) -> dict[str, ItoProcess]:
+        """By name."""
+        found = {name: end.process for name, end in self.ends.items()}
+        if self.polished is None:
+            return found
+        terms = found[Sparse.name].drift
+        return found | {POLISHED: _in_terms_of(terms, self.polished.process)}
+
+    def solution(self, problem: Problem, name: str, log: PassLog) -> Solution:
+        """The solution that one of them is."""
+        if name == POLISHED:
+            assert self.polished is not None
+            return self.polished if self.is_whole else polished_on_few(problem, self.polished)
+        return bridge_solution(problem, name, self.ends[name], log)
+
+
+@dataclass(frozen=True, eq=False)
+class Engine:
+    """How candidates are found."""
+
+    bridge: Bridge
+
+    @property
+    def n_passes(self) -> int:
+        """Passes of a smooth and a sparse fit."""
+        return self.bridge.n_passes + max(1, self.bridge.n_passes // 2)
+
+    def fitted(self, problem: Problem, log: PassLog) -> Candidates:
+        """All candidates."""
+        ends = self._coupled(problem, log)
+        few = thinned(problem, _FEW_POINTS)
+        if problem.snapshots.n_dims + problem.time_varying > _MOST_DIMS:
+            return Candidates(ends, None, is_whole=True)
+        end = _polish(few, ends[Sparse.name], _DRAWS, log)
+        if few is problem or end is None or end.doubts():
+            return Candidates(ends, end, is_whole=few is problem)
+        solver = end.solver
+        assert isinstance(solver, Moments)
+        whole = polished(problem, solver, end.process, end.dictionary, log.listeners)
+        return Candidates(ends, end if whole is None else whole, is_whole=whole is not None)
+
+    def fitted_again(
+        self, rest: Problem, names: Sequence[str], log: PassLog
+    ) -> dict[str, ItoProcess]:
+        """The processes of these names for other snapshots, with fewer points and draws."""
+        quicker = replace(self.bridge, n_passes=max(4, 2 * self.bridge.n_passes // 3))
+        ends = Engine(quicker)._coupled(rest, log)
+        processes = {name: end.process for name, end in ends.items()}
+        if POLISHED in names:
+            processes[POLISHED] = _polished_again(rest, ends[Sparse.name].process)
+        return processes
+
+    def _coupled(self, problem: Problem, log: PassLog) -> dict[str, Pass]:
+        smooth = self.bridge.smooth(problem, log)
+        return {Smooth.name: smooth, Sparse.name: self.bridge.sparse(problem, smooth, log)}
+
+
+def polished_on_few(problem: Problem, end: MomentsSolution) -> BridgeSolution:
+    """A process that was polished on a part of the points: there are no error bars for all."""
+    history = end.history
+    assert isinstance(history, GaussNewtonHistory)
+    return BridgeSolution(
+        problem=problem,
+        process=end.process,
+        outcome=end.outcome,
+        history=BridgeHistory(history.chi2),
+        n_iter=end.n_iter,
+        seconds=end.seconds,
+        structure=POLISHED,
+    )
+
+
+def _polished_again(rest: Problem, sparse: ItoProcess) -> ItoProcess:
+    """A polish for judging, by fewer points and draws; the sparse process where it fails."""
+    few = thinned(rest, _FEWER_POINTS)
+    solver = Moments(n_draws=_FEW_DRAWS, n_iter=_FEW_STEPS)
+    after = polished_process(few, solver, sparse, _terms_of(few, sparse))
+    return sparse if after is None else _in_terms_of(sparse.drift, after)
+
+
+def with_polished(selection: Selection, process: ItoProcess) -> Selection:
+    """The selection with the polished process anew."""
+    full = _in_terms_of(selection.processes[Sparse.name].drift, process)
+    return replace(selection, processes=selection.processes | {POLISHED: full})
+
+
+def _in_terms_of(every: AbstractDrift, process: ItoProcess) -> ItoProcess:
+    """The same process with coefficients of 0 for the terms that left: one program serves all."""
+    drift = process.drift
+    assert isinstance(every, FeatureDrift)
+    assert isinstance(drift, FeatureDrift)
+    terms = _monomials(every)
+    kept = [terms.index(term) for term in _monomials(drift)]
+    W = np.zeros(every.coefficients.shape)
+    W[kept] = np.asarray(drift.coefficients)
+    full = FeatureDrift(every.features, jnp.asarray(W, dtype=float), drift.clock)
+    return ItoProcess(full, process.diffusion)
+
+
+def _monomials(drift: FeatureDrift) -> list[tuple[int, ...]]:
+    features = drift.features
+    parts = features.parts if isinstance(features, Joined) else (features,)
+    return [term for part in parts for term in getattr(part, "terms", ())]
+
+
+def _terms_of(problem: Problem, sparse: ItoProcess) -> Dictionary:
+    """The possible terms; powers are frozen outside the box that the start was fitted in."""
+    features = getattr(sparse.drift, "features", None)
+    return Sparse.of(problem).dictionary._replace(features=features)
+
+
+def thinned(problem: Problem, most: int) -> Problem:
+    """The problem with at most so many points a snapshot; the same where none has more."""
+    snapshots = problem.snapshots
+    if max(snapshots.counts) <= most:
+        return problem
+    rng = problem.streams.rng(Stream.thinning)
+    rows = [rng.permutation(n)[:most] for n in snapshots.counts]
+    clouds = [x[chosen] for x, chosen in zip(snapshots.clouds, rows, strict=True)]
+    weights = [w[chosen] for w, chosen in zip(snapshots.weights, rows, strict=True)]
+    few = type(snapshots).from_arrays(clouds, snapshots.times, weights, snapshots.names)
+    return problem.between(few)
+
+
+def _polish(problem: Problem, sparse: Pass, n_draws: int, log: PassLog) -> MomentsSolution | None:
+    solver = Moments(n_draws=n_draws, n_iter=40)
+    dictionary = _terms_of(problem, sparse.process)
+    return polished(problem, solver, sparse.process, dictionary, log.listeners)

@@ -1,0 +1,127 @@
+"""Judging: snapshots are left out, one at a time, and every way to forecast them is tried.
+
+    interior snapshots      bridges of a fit without them            -> weights between snapshots
+    the last ones           paths of a fit to those before           -> weights after the last
+
+A fit sees the other snapshots only, its scaling too.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from itofit.judge.stacking import Energies, stacked
+from itofit.problem import Problem, Stream
+from itofit.process.ito import ItoProcess
+from itofit.snapshots.clouds import Snapshot
+from itofit.snapshots.scaling import Scaling
+from itofit.solution import Judgement
+from itofit.ways import Ways, ways_of
+
+# Points of a forecast and of a snapshot left out that are compared.
+_MOST_POINTS = 400
+# Snapshots left out at the most: interior ones, and at the end.
+MOST_INTERIOR = 3
+MOST_LAST = 2
+# A forecast may leave the data by so many of their widths.
+_FAR = 10.0
+
+# A fit: the processes of all structures, by name.
+Fit = Callable[[Problem], dict[str, ItoProcess]]
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """A snapshot left out, and the others."""
+
+    snapshot: Snapshot
+    rest: Problem
+    beyond: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """Weights of the ways, and how each did."""
+
+    between: dict[str, float]
+    beyond: dict[str, float]
+    judgements: tuple[Judgement, ...]
+
+
+def folds_of(problem: Problem) -> list[LeftOut]:
+    """The snapshots to leave out: interior ones spread over time, and the last."""
+    count = len(problem.observed)
+    interior = np.arange(1, count - 1)
+    if len(interior) > MOST_INTERIOR:
+        places = np.linspace(0, len(interior) - 1, MOST_INTERIOR).round().astype(int)
+        interior = interior[places]
+    n_last = 0 if count < 3 else (MOST_LAST if count >= 5 else 1)
+    folds = [_left_out(problem, int(k), range(count), beyond=False) for k in interior]
+    folds += [
+        _left_out(problem, k, range(k + 1), beyond=True) for k in range(count - n_last, count)
+    ]
+    return folds
+
+
+def judged(problem: Problem, fit: Fit, names: list[str]) -> Verdict:
+    """The weights that would have forecast the snapshots left out best."""
+    ways = ways_of(names)
+    by_kind: dict[bool, list[Energies]] = {False: [], True: []}
+    judgements = []
+    for fold in folds_of(problem):
+        energies = _energies(fold, Ways(fold.rest, fit(fold.rest)), ways)
+        by_kind[fold.beyond].append(energies)
+        single = np.eye(len(ways))
+        scores = {way: energies.distance(single[i]) for i, way in enumerate(ways)}
+        judgements.append(Judgement(fold.snapshot.time, fold.beyond, scores))
+    prior = np.full(len(ways), 1.0 / len(ways))
+    weights = {
+        beyond: stacked(energies, prior) if energies else _unjudged(ways, names)
+        for beyond, energies in by_kind.items()
+    }
+    return Verdict(
+        between=dict(zip(ways, weights[False].tolist(), strict=True)),
+        beyond=dict(zip(ways, weights[True].tolist(), strict=True)),
+        judgements=tuple(judgements),
+    )
+
+
+def _unjudged(ways: list[str], names: list[str]) -> np.ndarray:
+    """Where nothing can be left out, the first of the processes."""
+    return np.asarray([float(way == names[0]) for way in ways])
+
+
+def _left_out(problem: Problem, k: int, among: range, *, beyond: bool) -> LeftOut:
+    observed = problem.observed
+    rest = observed.select([i for i in among if i != k])
+    time = float(observed.times[k])
+    posed = Problem.pose(
+        rest,
+        problem.sigma,
+        "auto",
+        scaling=Scaling.fit_core(rest),
+        streams=problem.streams,
+        time_varying=problem.time_varying,
+    )
+    return LeftOut(observed.at(time), posed, beyond)
+
+
+def _energies(fold: LeftOut, ways: Ways, names: list[str]) -> Energies:
+    rng = fold.rest.streams.rng(Stream.judging)
+    n = len(fold.snapshot.points)
+    rows = rng.permutation(n)[:_MOST_POINTS]
+    truth = fold.snapshot.points[rows]
+    weights = fold.snapshot.weights[rows] / np.sum(fold.snapshot.weights[rows])
+    clouds = []
+    for name in names:
+        clouds.append(_tame(ways.cloud(name, fold.snapshot.time, _MOST_POINTS).points, truth))
+    return Energies.of(clouds, truth, weights)
+
+
+def _tame(cloud: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """A cloud that ran away is judged by where it left the surroundings of the data."""
+    middle = np.median(truth, axis=0)
+    width = np.maximum(np.ptp(truth, axis=0), 1e-12)
+    within = np.nan_to_num(cloud, nan=np.inf, posinf=np.inf, neginf=-np.inf)
+    return np.clip(within, middle - _FAR * width, middle + _FAR * width)

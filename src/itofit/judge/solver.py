@@ -1,0 +1,166 @@
+"""The default solver: couple, select, polish, judge.
+
+    couple    a smooth drift by bridge regression          select   few terms on its pinned paths
+    polish    these by Gauss-Newton on weak residuals      judge    all on snapshots left out
+
+The process is the one that counts most; forecasts are the mixture that did best.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from threadpoolctl import threadpool_limits
+
+from itofit.bridge.solution import PassLog
+from itofit.bridge.solver import Bridge
+from itofit.bridge.structures import Smooth
+from itofit.judge.engine import POLISHED, Candidates, Engine, with_polished
+from itofit.judge.judging import folds_of, judged
+from itofit.judge.records import selection_from
+from itofit.moments.polishing import polished
+from itofit.moments.solution import MomentsSolution
+from itofit.moments.solver import Moments
+from itofit.problem import Problem, Streams
+from itofit.process.ito import ItoProcess
+from itofit.snapshots.clouds import Snapshots
+from itofit.snapshots.paired import PairedSnapshots
+from itofit.snapshots.scaling import Scaling
+from itofit.solution import Selection, Solution
+from itofit.solve.checkpoint import CheckpointFolder
+from itofit.solve.listeners import Listener
+from itofit.solve.options import check_choice, check_count
+from itofit.solve.solver import AbstractSolver
+from itofit.ways import FLOW
+
+SELECTIONS = ("judge", "none")
+
+
+@dataclass(frozen=True, repr=False)
+class Judged(AbstractSolver):
+    """Several structures of the drift, of which snapshots left out decide.
+
+    A smooth and a sparse drift are fitted by bridge regression, and the sparse one is polished on
+    the weak residuals. Then interior snapshots, and the last ones, are forecast from fits without
+    them: by the processes, by their flows, by straight transport and by nothing. Forecasts are the
+    mixture that did best; the process is the one that counts most in it. Where that is the polished
+    one there are error bars and a test of the fit. `solver="judged"` is short for `Judged()`.
+
+    Parameters
+    ----------
+    selection : {"judge", "none"}
+        Whether snapshots are left out; with "none" the process is the polished one unless
+        chi-squared contradicts it, then the smooth one, and forecasts are its own.
+    n_features : int
+        Cosines of the smooth drift.
+    n_passes : int
+        How often snapshots are coupled.
+
+    Examples
+    --------
+    >>> from itofit import FokkerPlanckProcess, Judged
+    >>> FokkerPlanckProcess(solver=Judged(selection="none")).solver
+    Judged(selection='none')
+    """
+
+    name: ClassVar[str] = "judged"
+    prefers_cpu: ClassVar[bool] = True
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {}}
+
+    selection: str = "judge"
+    n_features: int = 200
+    n_passes: int = 12
+
+    def __post_init__(self):
+        check_choice("selection", self.selection, SELECTIONS)
+        for name in ("n_features", "n_passes"):
+            check_count(name, getattr(self, name), 1, "leave it out")
+
+    def scaling(self, snapshots: Snapshots, streams: Streams) -> Scaling:
+        del streams
+        return Scaling.fit_core(snapshots)
+
+    def solve(
+        self,
+        problem: Problem,
+        *,
+        listeners: Sequence[Listener] = (),
+        checkpoints: CheckpointFolder | None = None,
+    ) -> Solution:
+        del checkpoints  # it is done in seconds: begun again rather than continued
+        if isinstance(problem.snapshots, PairedSnapshots):
+            return Moments().solve(problem, listeners=listeners)
+        # The matrices are small; threads that wait for one another take longer than the products.
+        with threadpool_limits(1, user_api="blas"):
+            return self._solved(problem, listeners)
+
+    def solve_again(
+        self,
+        solution: Solution,
+        problem: Problem,
+        *,
+        listeners: Sequence[Listener] = (),
+        checkpoints: CheckpointFolder | None = None,
+    ) -> Solution:
+        """What was polished is polished on; of all else the step is that of forecasts alone."""
+        del checkpoints
+        again = replace(solution, problem=problem)
+        if not isinstance(solution, MomentsSolution) or solution.evidence is None:
+            return again
+        solver = solution.solver
+        assert isinstance(solver, Moments)
+        after = polished(problem, solver, solution.process, solution.dictionary, listeners)
+        if after is None:
+            return again
+        selection = solution.selection
+        if selection is not None:
+            selection = with_polished(selection, after.process)
+        seconds = solution.seconds + after.seconds
+        return replace(after, seconds=seconds, selection=selection)
+
+    def solve_together(self, problems: Sequence[Problem]) -> list[Solution]:
+        return [self.solve(problem) for problem in problems]
+
+    def restore(self, problem: Problem, values: dict[str, Any], arrays: dict[str, Any]) -> Solution:
+        alone = Bridge() if "structure" in values else Moments()
+        solution = alone.restore(problem, values, arrays)
+        return replace(solution, selection=selection_from(problem, values["selection"], arrays))
+
+    def _solved(self, problem: Problem, listeners: Sequence[Listener]) -> Solution:
+        engine = Engine(Bridge(n_features=self.n_features, n_passes=self.n_passes))
+        n_fits = 1 + (len(folds_of(problem)) if self.selection == "judge" else 0)
+        log = PassLog(n_fits * engine.n_passes, listeners)
+        candidates = engine.fitted(problem, log)
+        names = list(candidates.processes)
+        if self.selection == "none":
+            return _alone(problem, candidates, log)
+
+        def fit(rest: Problem) -> dict[str, ItoProcess]:
+            return engine.fitted_again(rest, names, log)
+
+        verdict = judged(problem, fit, names)
+        selection = Selection(
+            candidates.processes, verdict.between, verdict.beyond, verdict.judgements
+        )
+        chosen = _chosen(selection)
+        solution = candidates.solution(problem, chosen, log)
+        return replace(solution, selection=selection, seconds=log.seconds)
+
+
+def _alone(problem: Problem, candidates: Candidates, log: PassLog) -> Solution:
+    """Nothing judged: the polished drift where chi-squared allows it, else the smooth one."""
+    end = candidates.polished
+    chosen = POLISHED if end is not None and not end.doubts() else Smooth.name
+    return replace(candidates.solution(problem, chosen, log), seconds=log.seconds)
+
+
+def _chosen(selection: Selection) -> str:
+    """The process that counts most, the smooth one in doubt."""
+    count = {
+        name: sum(
+            weights[name] + weights[name + FLOW]
+            for weights in (selection.between, selection.beyond)
+        )
+        for name in selection.processes
+    }
+    return max(count, key=lambda name: count[name])

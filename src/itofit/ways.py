@@ -1,0 +1,206 @@
+"""Ways to forecast, and mixtures of them.
+
+    process             bridges between snapshots; after the last, paths from the last
+    process, flow       the same without noise
+    lines               the straight lines of the transport plan; after the last they go on
+    rest                the snapshot before
+
+A mixture has so many points of each.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from itofit.forecast import (
+    AUTO,
+    BRIDGE,
+    PREVIOUS,
+    Forecaster,
+    Paths,
+    finite,
+    push_in_units,
+    resampled,
+)
+from itofit.problem import Problem, Stream
+from itofit.process.ito import ItoProcess
+from itofit.simulate.mesh import Mesh
+from itofit.snapshots.clouds import Snapshot, Snapshots, time_tolerance
+from itofit.solution import Selection, Solution
+from itofit.transport.displacement import continued_at
+
+LINES = "lines"
+REST = "rest"
+FLOW = ", flow"
+
+
+def ways_of(names: list[str]) -> list[str]:
+    """All ways to forecast with these processes."""
+    return [*(way for name in names for way in (name, name + FLOW)), LINES, REST]
+
+
+@dataclass(frozen=True, eq=False)
+class Ways:
+    """The ways to forecast from the snapshots of a problem."""
+
+    problem: Problem
+    processes: dict[str, ItoProcess]
+
+    def cloud(self, way: str, time: float, size: int | None) -> Snapshot:
+        """The forecast of a way, between snapshots or after the last."""
+        if way == REST:
+            return resampled(self.before(time), size, self._rng(way))
+        if way == LINES:
+            return resampled(continued_at(self.problem.observed, time), size, self._rng(way))
+        name = way.removesuffix(FLOW)
+        start = resampled(self.before(time), size, self.problem.streams.rng(Stream.resampling))
+        key = self.problem.streams.key(Stream.forecast, len(name))
+        run = _Run(self.processes[name], self.problem, key, 1.0 if way == name else 0.0)
+        target = self._after(time)
+        points = run.carried(start.points, start.time, time)
+        if target is None:
+            return Snapshot(time, finite([points], time)[0], start.weights)
+        end = run.carried(points, time, target.time)
+        finite([end], target.time)
+        (bridge,) = Paths([time], [points], end, start).bridged(target)
+        return bridge if size is None else resampled(bridge, size, self._rng(way))
+
+    def is_observed(self, time: float) -> bool:
+        """Whether there is a snapshot at this time."""
+        times = self.problem.observed.times
+        return bool(np.any(np.abs(times - time) <= time_tolerance(times)))
+
+    def is_beyond(self, time: float) -> bool:
+        """Whether the time is after the last snapshot."""
+        return time > self.problem.observed.times[-1]
+
+    def before(self, time: float) -> Snapshot:
+        """The last snapshot at or before a time."""
+        times = self.problem.observed.times
+        earlier = times[times <= time + time_tolerance(times)]
+        return self.problem.observed.at(float(earlier[-1]))
+
+    def _after(self, time: float) -> Snapshot | None:
+        times = self.problem.observed.times
+        later = times[times > time]
+        return self.problem.observed.at(float(later[0])) if len(later) else None
+
+    def _rng(self, way: str) -> np.random.Generator:
+        return self.problem.streams.rng(Stream.mixture, *way.encode())
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """A process, its noise multiplied by `noise`, and how clouds are carried along it."""
+
+    process: ItoProcess
+    problem: Problem
+    key: PRNGKeyArray
+    noise: float
+
+    def carried(self, points: np.ndarray, begin: float, end: float) -> np.ndarray:
+        """The points of a time `begin` at a time `end`, all in the user's units."""
+        steps = Mesh.refine([begin, end], self.problem.dt).steps
+        # Steps of no length fill up to a power of two: programs for few lengths are compiled.
+        n_filled = 1 << (len(steps) - 1).bit_length()
+        filled = np.pad(steps, (0, n_filled - len(steps)))
+        scaling = self.problem.scaling
+        x = jnp.asarray(scaling.standardise(points), dtype=float)
+        key = jax.random.fold_in(self.key, round(1000 * begin) % 2**31)
+        noise = jnp.asarray(self.noise, dtype=float)
+        start = jnp.asarray(begin, dtype=float)
+        z = _carried(self.process, x, start, jnp.asarray(filled, dtype=float), key, noise)
+        return scaling.restore(np.asarray(z, dtype=np.float64))
+
+
+@eqx.filter_jit
+def _carried(
+    process: ItoProcess,
+    x: Float[Array, "n n_dims"],
+    begin: Float[Array, ""],
+    steps: Float[Array, " n_steps"],
+    key: PRNGKeyArray,
+    noise: Float[Array, ""],
+) -> Float[Array, "n n_dims"]:
+    """Euler-Maruyama."""
+    times = begin + jnp.cumsum(steps) - steps
+
+    def step(x, given):
+        time, h, own = given
+        now = process.at(time)
+        z = noise * jax.random.normal(own, x.shape, x.dtype)
+        return jax.vmap(lambda y, shock: now.euler_step(y, h, shock))(x, z), None
+
+    end, _ = jax.lax.scan(step, x, (times, steps, jax.random.split(key, len(steps))))
+    return end
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Forecasts in which every way has as many points as it counts."""
+
+    ways: Ways
+    selection: Selection
+
+    def clouds(self, times: np.ndarray, n_samples: int | None) -> Snapshots:
+        """Clouds at increasing times, all points of which count the same."""
+        clouds = [self._cloud(float(time), n_samples) for time in times]
+        points = [cloud.points for cloud in clouds]
+        weights = [cloud.weights for cloud in clouds]
+        return Snapshots.from_arrays(points, times, weights, self.ways.problem.observed.names)
+
+    def answers(self, start: str, times: np.ndarray) -> bool:
+        """Whether forecasts from this start are mixtures at these times.
+
+        A free run from the snapshot before is of the process alone where snapshots lie on both
+        sides.
+        """
+        if start in (AUTO, BRIDGE):
+            return True
+        return start == PREVIOUS and all(self.ways.is_beyond(float(time)) for time in times)
+
+    def _cloud(self, time: float, n_samples: int | None) -> Snapshot:
+        ways = self.ways
+        before = ways.before(time)
+        rng = ways.problem.streams.rng(Stream.mixture)
+        if ways.is_observed(time):
+            return resampled(before, n_samples, rng)
+        weights = self.selection.beyond if ways.is_beyond(time) else self.selection.between
+        size = len(before.points) if n_samples is None else n_samples
+        parts = []
+        for way, count in counted(weights, size).items():
+            # Two points are the fewest that a cloud is resampled to.
+            points = ways.cloud(way, time, max(count, 2)).points
+            parts.append(points[:count])
+        mixed = rng.permutation(np.concatenate(parts))
+        return Snapshot(time, mixed, np.full(len(mixed), 1.0 / len(mixed)))
+
+
+def counted(weights: dict[str, float], size: int) -> dict[str, int]:
+    """How many of `size` points each has; what is left over goes to the largest remainders."""
+    names = [name for name, weight in weights.items() if weight > 0.0]
+    exact = size * np.asarray([weights[name] for name in names]) / sum(weights.values())
+    counts = np.floor(exact).astype(int)
+    for k in np.argsort(counts - exact)[: size - int(counts.sum())]:
+        counts[k] += 1
+    return {name: int(count) for name, count in zip(names, counts, strict=True) if count}
+
+
+def mixture_of(solution: Solution) -> Mixture | None:
+    """The mixture that a judged solution forecasts with."""
+    selection = solution.selection
+    if selection is None:
+        return None
+    return Mixture(Ways(solution.problem, selection.processes), selection)
+
+
+def forecaster_of(solution: Solution) -> Forecaster:
+    """The forecaster of a fitted process by itself."""
+    problem = solution.problem
+    push = functools.partial(push_in_units, solution.process, problem.scaling, problem.dt)
+    return Forecaster(push, problem.observed, problem.streams)
