@@ -11,7 +11,8 @@ test: install
 	$(BIN)/python -m pytest
 
 # The inner loop: what compiles no solver.
-FAST := tests/snapshots tests/transport tests/process tests/weak tests/metrics tests/tools tests/datasets \
+FAST := tests/snapshots tests/transport tests/process tests/weak tests/tools tests/datasets \
+  tests/metrics/test_distances.py tests/metrics/test_floor.py tests/metrics/test_trivial.py \
   tests/test_arrays.py tests/test_docstrings.py tests/moments/test_relevance.py tests/moments/test_whitening.py \
   tests/trust/test_goodness.py tests/trust/test_structure.py tests/plot
 

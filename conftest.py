@@ -16,7 +16,7 @@ def doctest_model():
     from itofit import FokkerPlanckProcess, known_system
 
     snapshots = known_system("ou").observe(200, [0.0, 0.3, 1.0], key=jax.random.key(0))
-    return FokkerPlanckProcess(random_state=0).fit(snapshots)
+    return FokkerPlanckProcess(solver="moments", random_state=0).fit(snapshots)
 
 
 @pytest.fixture(autouse=True)

@@ -142,9 +142,10 @@ def test_a_rival_is_called_what_it_is(files, itofit, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::itofit.errors.FitWarning")
-def test_the_default_method_is_moments_with_the_options_set(files, itofit, tmp_path):
+def test_a_method_has_the_options_set(files, itofit, tmp_path):
     run = tmp_path / "run"
-    line = f"fit {files.data} --sigma 0.7 --dt 0.1 --set n_iter=5 --set path=simulated --out {run}"
+    line = f"fit {files.data} --method moments --sigma 0.7 --dt 0.1 --set n_iter=5"
+    line += f" --set path=simulated --out {run}"
     done = itofit(line)
     assert done.code == 0
     model = load(run)
@@ -211,15 +212,27 @@ BAD_WORDS = {
     "dt text": ("--dt short", "--dt as a number"),
     "method": ("--method magic", "--method"),
     "preset": ("--preset magic", "preset"),
-    "a preset of the other solver": ("--preset paper", "--preset of moments to be one of default;"),
+    "a preset of the other solver": (
+        "--method moments --preset paper",
+        "--preset of moments to be one of default;",
+    ),
     "anchor": ("--set anchor=magic", "anchor"),
     "device": ("--device gpu", "a gpu that jax can see"),
     "iterations": ("--set n_iter=0", "n_iter"),
-    "a number that is none": ("--set n_iter=few", "--set n_iter to be like its default"),
-    "a truth value that is none": ("--set polynomials=3", "Try: --set polynomials=true"),
+    "a number that is none": (
+        "--method moments --set n_iter=few",
+        "--set n_iter to be like its default",
+    ),
+    "a truth value that is none": (
+        "--method moments --set polynomials=3",
+        "Try: --set polynomials=true",
+    ),
     "a pair that is none": ("--method adversarial --set betas=1", "Try: --set betas=[0.9, 0.99]"),
     "a name alone": ("--set n_iter", "--set as NAME=VALUE"),
-    "an unknown name": ("--set iterations=5", "--set of moments to name one of anchor, path,"),
+    "an unknown name": (
+        "--method moments --set iterations=5",
+        "--set of moments to name one of anchor, path,",
+    ),
     "an option of the other solver": ("--set drift_width=5", "found drift_width"),
     "unknown option": ("--sigmma 1", "No such option"),
     "an option that there was": ("--n-iter 5", "No such option"),

@@ -11,7 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from itofit import Adversarial, FokkerPlanckProcess, Moments, Problem, known_system
+from itofit import (
+    Adversarial,
+    Bridge,
+    FokkerPlanckProcess,
+    Judged,
+    Moments,
+    Problem,
+    known_system,
+)
 from itofit.adversarial.solution import AdversarialSolution
 from itofit.devices import placed
 from itofit.problem import Streams
@@ -45,12 +53,16 @@ def test_the_estimator_adds_nothing_to_what_the_solver_finds(snapshots):
     np.testing.assert_array_equal(here, there)
 
 
-def test_a_word_is_short_for_the_default_solver():
+def test_a_word_is_short_for_the_solver_with_its_defaults():
+    assert solver_of("judged") == Judged()
+    assert solver_of("bridge") == Bridge()
     assert solver_of("moments") == Moments()
     assert solver_of("adversarial") == Adversarial()
 
 
-@pytest.mark.parametrize("solver", [Moments(n_draws=3), Adversarial.paper(n_members=2)])
+@pytest.mark.parametrize(
+    "solver", [Moments(n_draws=3), Bridge(n_passes=3), Judged(), Adversarial.paper(n_members=2)]
+)
 def test_a_solver_is_frozen_hashable_and_comes_back_from_plain_values(solver):
     with pytest.raises(dataclasses.FrozenInstanceError):
         solver.n_iter = 1
@@ -63,7 +75,7 @@ def test_a_solver_shows_what_is_not_its_default():
     assert repr(Adversarial()) == "Adversarial()"
 
 
-@pytest.mark.parametrize("wrong", ["bridge", None, 3, Moments])
+@pytest.mark.parametrize("wrong", ["bridges", None, 3, Moments])
 def test_a_solver_nobody_knows_is_refused(refused, wrong):
     with refused("moments", "Adversarial(...)"):
         solver_of(wrong)
@@ -93,10 +105,10 @@ def test_the_default_is_the_same_beside_a_gpu_and_runs_on_the_cpu(monkeypatch):
     cpu = jax.devices("cpu")[0]
     monkeypatch.setattr("itofit.devices.jax.devices", lambda kind=None: [cpu if kind else Gpu()])
     solver = solver_of(FokkerPlanckProcess().solver)
-    assert solver == Moments()
-    place = placed("auto", "the moments solver", prefers_cpu=solver.prefers_cpu)
+    assert solver == Judged()
+    place = placed("auto", "the judged solver", prefers_cpu=solver.prefers_cpu)
     assert place.device is cpu
-    assert "the moments solver runs on the CPU" in str(place.remark)
+    assert "the judged solver runs on the CPU" in str(place.remark)
     training = placed("auto", "it", prefers_cpu=Adversarial.prefers_cpu)
     assert (training.device.platform, training.remark) == ("gpu", None)
 
@@ -111,7 +123,7 @@ def test_the_estimator_never_asks_for_the_name_of_a_solver():
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class AtRest(AbstractSolver):
-    """A third solver: nothing moves."""
+    """A further solver: nothing moves."""
 
     name: ClassVar[str] = "at-rest"
     prefers_cpu: ClassVar[bool] = True
@@ -141,7 +153,7 @@ class AtRest(AbstractSolver):
         return self.solve(problem)
 
 
-def test_a_third_solver_is_an_object_like_the_others(snapshots):
+def test_a_further_solver_is_an_object_like_the_others(snapshots):
     model = FokkerPlanckProcess(0.0, dt=0.1, solver=AtRest(), random_state=0).fit(snapshots)
     np.testing.assert_array_equal(model.predict(2.0), snapshots.clouds[0])
     np.testing.assert_array_equal(model.drift([1.0, 2.0]), [0.0, 0.0])

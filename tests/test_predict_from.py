@@ -20,7 +20,7 @@ N = 4000
 def model():
     """A model whose process is known: the fit is replaced by dX = -RATE X dt + SIGMA dW."""
     data = known_system("ou").observe(50, [0.0, 0.5, 1.0], key=jax.random.key(0))
-    known = FokkerPlanckProcess(SIGMA, dt=DT, random_state=0)
+    known = FokkerPlanckProcess(SIGMA, dt=DT, solver="moments", random_state=0)
     known.snapshots_ = data
     known.scaling_ = Scaling.identity(2)
     known.seed_ = 0

@@ -23,7 +23,7 @@ from itofit.solution import Solution
 from itofit.solve.listeners import Listener, ProgressBar, Watch
 from itofit.solve.records import ending_values, record_arrays
 from itofit.solve.solver import AbstractSolver
-from itofit.solvers import SOLVERS, solve, solver_of, with_step_checked
+from itofit.solvers import DEFAULT, SOLVERS, solve, solver_of, with_step_checked
 from itofit.trust.bands import Bands, bands
 from itofit.trust.dictionary import Coefficients, dictionary_coefficients
 from itofit.trust.equations import equations
@@ -38,7 +38,7 @@ from itofit.trust.sensitivity import Sensitivity, sensitivity
 from itofit.trust.steps import StepError, step_error
 from itofit.ways import mixture_of
 
-_DEFAULT, *_OTHERS = SOLVERS
+_OTHERS = [name for name in SOLVERS if name != DEFAULT]
 # Where the parameters of one solver went, which were the estimator's once.
 _MOVED = {
     "preset": "solver=Adversarial() or Adversarial.paper()",
@@ -73,12 +73,14 @@ class FokkerPlanckProcess(ProcessFace):
     dt : float or "auto"
         Longest Euler step; "auto" chooses it from the data and checks it by step doubling.
     solver : str or solver
-        "moments" (many fixed probes and Gauss-Newton: seconds on a laptop), "adversarial"
-        (Algorithm 1 of the paper), or `Moments(...)`, `Adversarial(...)` with options.
+        "judged" (several structures of the drift, of which snapshots left out decide), "moments"
+        (many fixed probes and Gauss-Newton, always with error bars), "bridge" (regression on paths
+        pinned to neighbouring snapshots: the quickest), "adversarial" (Algorithm 1 of the paper),
+        or `Judged(...)`, `Moments(...)`, `Bridge(...)`, `Adversarial(...)` with options.
     time_varying : bool
         Whether the drift may change with time, g(x, t), smoothly between the first and the last
-        snapshot; after that it stays as it is there. Of the moments solver, in fewer than 16
-        dimensions.
+        snapshot; after that it stays as it is there. Not of the adversarial solver; of the moments
+        solver in fewer than 16 dimensions.
     device : {"auto", "cpu", "gpu"}
         Where to compute; "auto" is where the solver is faster.
     random_state : int or None
@@ -94,6 +96,9 @@ class FokkerPlanckProcess(ProcessFace):
         What the solver found, in standardised units, with what later questions need.
     process_ : ItoProcess
         Drift and diffusion in the user's units, as jax functions.
+    selection_ : Selection or None
+        Of a judged fit, how much each way to forecast counts and how it did on snapshots left out;
+        prints as a table.
     outcome_, history_, n_iter_, seconds_ :
         How the run ended, what it logged, its iterations and seconds.
     dt_, dt_error_ : float
@@ -113,7 +118,7 @@ class FokkerPlanckProcess(ProcessFace):
     (200, 2)
     """
 
-    method = _DEFAULT
+    method = DEFAULT
     aliases = tuple(_OTHERS)
 
     def __init__(
@@ -121,7 +126,7 @@ class FokkerPlanckProcess(ProcessFace):
         sigma: Any = LEARN,
         *,
         dt: float | Literal["auto"] = "auto",
-        solver: str | AbstractSolver = "moments",
+        solver: str | AbstractSolver = DEFAULT,
         time_varying: bool = False,
         device: str = "auto",
         random_state: int | np.integer | None = None,

@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from itofit.errors import InputError
-from itofit.forecast import checked_times, start_before, starting_snapshot
+from itofit.forecast import AUTO, checked_times, start_before, starting_snapshot
 from itofit.metrics.distances import sliced_W1
 from itofit.metrics.floor import Metric, plain_weights
 from itofit.metrics.scorecard import Scorecard, score_snapshots
@@ -126,9 +126,7 @@ class Face(BaseEstimator, abc.ABC):
         self._keep(snapshots)
         return self
 
-    def predict(
-        self, time: float, n_samples: int | None = None, start: str = "initial"
-    ) -> np.ndarray:
+    def predict(self, time: float, n_samples: int | None = None, start: str = AUTO) -> np.ndarray:
         """A cloud at one time.
 
         Parameters
@@ -138,10 +136,13 @@ class Face(BaseEstimator, abc.ABC):
         n_samples : int, optional
             Points of the cloud; by default one per start point. Weighted start points are
             resampled, so the rows count equally.
-        start : {"initial", "previous", "bridge", "bridge_ot"}
-            Where the cloud starts. "initial": at the first snapshot; "previous": at the last one at
-            or before `time`; "bridge": as "previous", and what would be missed at the snapshot
-            after is taken off along the way, so that an interpolation is held to both; "bridge_ot":
+        start : {"auto", "initial", "previous", "bridge", "bridge_ot"}
+            Where the cloud starts. "auto": of a judged model the mixture that did best on snapshots
+            left out, which is held to both neighbours between snapshots and starts from the last
+            one beyond; of others as "initial". "initial": at the first snapshot; "previous": at
+            the last one at or before `time`; "bridge": as "previous", and what would be missed at
+            the snapshot after is taken off along the way, so that an interpolation is held to both
+            (of a judged model as "auto"); "bridge_ot":
             so with half of the cloud, the other half on the straight lines of a transport plan.
 
         Returns
@@ -166,7 +167,7 @@ class Face(BaseEstimator, abc.ABC):
         self,
         times: Sequence[float] | np.ndarray,
         n_samples: int | None = None,
-        start: str = "initial",
+        start: str = AUTO,
     ) -> Snapshots:
         """Clouds at any times from the first snapshot on.
 
@@ -176,7 +177,7 @@ class Face(BaseEstimator, abc.ABC):
             In any order; they come back increasing.
         n_samples : int, optional
             Points at each time; by default one per start point.
-        start : {"initial", "previous", "bridge", "bridge_ot"}
+        start : {"auto", "initial", "previous", "bridge", "bridge_ot"}
             As of `predict`.
 
         Returns
@@ -202,7 +203,7 @@ class Face(BaseEstimator, abc.ABC):
         held_out: Snapshots,
         *,
         truth: KnownSystem | None = None,
-        start: str = "initial",
+        start: str = AUTO,
         metrics: dict[str, Metric] | None = None,
     ) -> Scorecard:
         """Score forecasts against held-out clouds, each distance beside its sampling floor.
@@ -216,7 +217,7 @@ class Face(BaseEstimator, abc.ABC):
             Clouds that no fit has met.
         truth : KnownSystem, optional
             Gives the floor; without it the floor comes from halves of the held-out clouds.
-        start : {"initial", "previous", "bridge", "bridge_ot"}
+        start : {"auto", "initial", "previous", "bridge", "bridge_ot"}
             As of `predict`.
         metrics : dict, optional
             Distances by name, instead of the usual ones.

@@ -100,6 +100,7 @@ def checked_times(times: Sequence[float] | np.ndarray, first: float) -> np.ndarr
 
 def start_before(snapshots: Snapshots, time: float, start: str) -> Snapshot:
     """The first snapshot (`initial`), or the last one at or before `time` (`previous`)."""
+    start = "initial" if start == AUTO else start
     if start not in STARTS:
         raise InputError(
             expected=f"start to be one of {', '.join(STARTS)}, or of a forecast {AUTO}, {BRIDGE} "

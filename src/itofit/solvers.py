@@ -20,8 +20,9 @@ from itofit.solve.solver import AbstractSolver
 _MOST_HALVINGS = 2
 
 SOLVERS: dict[str, type[AbstractSolver]] = {
-    solver.name: solver for solver in (Moments, Adversarial, Bridge, Judged)
+    solver.name: solver for solver in (Judged, Moments, Bridge, Adversarial)
 }
+DEFAULT = Judged.name
 
 
 def solver_of(given: Any) -> AbstractSolver:

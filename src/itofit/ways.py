@@ -9,6 +9,7 @@ A mixture has so many points of each.
 """
 
 import functools
+import zlib
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from itofit.errors import InputError
 from itofit.forecast import (
     AUTO,
     BRIDGE,
@@ -37,6 +39,8 @@ from itofit.transport.displacement import continued_at
 LINES = "lines"
 REST = "rest"
 FLOW = ", flow"
+# Of a larger cloud so many points are carried: exact transport is cubic in their number.
+_MOST_POINTS = 1000
 
 
 def ways_of(names: list[str]) -> list[str]:
@@ -59,13 +63,13 @@ class Ways:
             return resampled(continued_at(self.problem.observed, time), size, self._rng(way))
         name = way.removesuffix(FLOW)
         start = resampled(self.before(time), size, self.problem.streams.rng(Stream.resampling))
-        key = self.problem.streams.key(Stream.forecast, len(name))
+        key = self.problem.streams.key(Stream.forecast, zlib.crc32(name.encode()) >> 1)
         run = _Run(self.processes[name], self.problem, key, 1.0 if way == name else 0.0)
         target = self._after(time)
-        points = run.carried(start.points, start.time, time)
+        points = run.carried(start.points, start.time, time, leg=0)
         if target is None:
             return Snapshot(time, finite([points], time)[0], start.weights)
-        end = run.carried(points, time, target.time)
+        end = run.carried(points, time, target.time, leg=1)
         finite([end], target.time)
         (bridge,) = Paths([time], [points], end, start).bridged(target)
         return bridge if size is None else resampled(bridge, size, self._rng(way))
@@ -77,7 +81,7 @@ class Ways:
 
     def is_beyond(self, time: float) -> bool:
         """Whether the time is after the last snapshot."""
-        return time > self.problem.observed.times[-1]
+        return bool(time > self.problem.observed.times[-1])
 
     def before(self, time: float) -> Snapshot:
         """The last snapshot at or before a time."""
@@ -103,15 +107,18 @@ class _Run:
     key: PRNGKeyArray
     noise: float
 
-    def carried(self, points: np.ndarray, begin: float, end: float) -> np.ndarray:
-        """The points of a time `begin` at a time `end`, all in the user's units."""
+    def carried(self, points: np.ndarray, begin: float, end: float, leg: int) -> np.ndarray:
+        """The points of a time `begin` at a time `end`, all in the user's units.
+
+        Every leg of a path has noise of its own.
+        """
         steps = Mesh.refine([begin, end], self.problem.dt).steps
         # Steps of no length fill up to a power of two: programs for few lengths are compiled.
         n_filled = 1 << (len(steps) - 1).bit_length()
         filled = np.pad(steps, (0, n_filled - len(steps)))
         scaling = self.problem.scaling
         x = jnp.asarray(scaling.standardise(points), dtype=float)
-        key = jax.random.fold_in(self.key, round(1000 * begin) % 2**31)
+        key = jax.random.fold_in(self.key, leg)
         noise = jnp.asarray(self.noise, dtype=float)
         start = jnp.asarray(begin, dtype=float)
         z = _carried(self.process, x, start, jnp.asarray(filled, dtype=float), key, noise)
@@ -172,13 +179,48 @@ class Mixture:
             return resampled(before, n_samples, rng)
         weights = self.selection.beyond if ways.is_beyond(time) else self.selection.between
         size = len(before.points) if n_samples is None else n_samples
-        parts = []
-        for way, count in counted(weights, size).items():
-            # Two points are the fewest that a cloud is resampled to.
-            points = ways.cloud(way, time, max(count, 2)).points
-            parts.append(points[:count])
+        whole = None if len(before.points) <= _MOST_POINTS else _MOST_POINTS
+        clouds = self._finite_clouds(weights, time, whole)
+        counts = counted({way: weights[way] for way in clouds}, size)
+        parts = [evenly(clouds[way], count, rng) for way, count in counts.items()]
         mixed = rng.permutation(np.concatenate(parts))
         return Snapshot(time, mixed, np.full(len(mixed), 1.0 / len(mixed)))
+
+    def _finite_clouds(
+        self, weights: dict[str, float], time: float, size: int | None
+    ) -> dict[str, Snapshot]:
+        """The clouds of the ways that count; one that runs to infinity leaves its part."""
+        clouds = {}
+        refusal = None
+        for way, weight in weights.items():
+            if weight == 0.0:
+                continue
+            try:
+                clouds[way] = self.ways.cloud(way, time, size)
+            except InputError as error:
+                refusal = error
+        if refusal is not None and not clouds:
+            raise refusal
+        return clouds
+
+
+def evenly(cloud: Snapshot, size: int, rng: np.random.Generator) -> np.ndarray:
+    """`size` points spread over a cloud as its weights are: fewer accidents than a random draw.
+
+    Points are passed in slabs across the first principal axis, up and down the second one, and
+    taken at equal steps of their mass.
+    """
+    centred = cloud.points - cloud.weights @ cloud.points
+    _, _, axes = np.linalg.svd(np.sqrt(cloud.weights)[:, None] * centred, full_matrices=False)
+    along = centred @ axes[:2].T
+    ranks = np.argsort(np.argsort(along[:, 0]))
+    n_slabs = max(1, round(np.sqrt(size))) if along.shape[1] > 1 else len(ranks)
+    slab = ranks * n_slabs // len(ranks)
+    across = along[:, -1] if along.shape[1] > 1 else ranks
+    order = np.lexsort((np.where(slab % 2, -across, across), slab))
+    mass = np.cumsum(cloud.weights[order])
+    places = np.searchsorted(mass, (np.arange(size) + rng.uniform()) / size * mass[-1])
+    return cloud.points[order[np.minimum(places, len(order) - 1)]]
 
 
 def counted(weights: dict[str, float], size: int) -> dict[str, int]:

@@ -104,7 +104,7 @@ def correlated():
     """A full matrix with correlation 0.7, drift unknown."""
     system = known_system("correlated")
     data = system.observe(600, system.train_times[:4], key=jax.random.key(3))
-    return FokkerPlanckProcess("full", dt=0.05, random_state=0).fit(data)
+    return FokkerPlanckProcess("full", dt=0.05, solver="moments", random_state=0).fit(data)
 
 
 TRUE_A = np.asarray([[1.0, 0.56], [0.56, 0.64]])
@@ -151,7 +151,7 @@ def test_what_weights_owe_to_the_points_is_taken_off(monkeypatch):
         return less_biased(residual, state, whitening, drift_too=drift_too)
 
     monkeypatch.setattr("itofit.moments.solver.less_biased", spied)
-    model = FokkerPlanckProcess(dt=system.dt, random_state=0).fit(data)
+    model = FokkerPlanckProcess(dt=system.dt, solver="moments", random_state=0).fit(data)
     (biased,) = fitted
     without = model.scaling_.sd * np.diag(np.asarray(biased(jnp.zeros(2))))
     ratio = np.diag(model.diffusion(np.zeros(2))) / without
@@ -189,7 +189,9 @@ def test_a_flow_without_noise_is_learned_as_one():
     times = [0.0, 0.4, 1.0, 1.6]
     rate = np.asarray([1.0, 0.5])
     clouds = [(rng.standard_normal((400, 2)) + [2.0, -1.0]) * np.exp(-rate * t) for t in times]
-    model = FokkerPlanckProcess(dt=0.05, random_state=0).fit(Snapshots.from_arrays(clouds, times))
+    model = FokkerPlanckProcess(dt=0.05, solver="moments", random_state=0).fit(
+        Snapshots.from_arrays(clouds, times)
+    )
     assert model.outcome_.is_good
     # Variance that the noise would have brought by the end, beside what is there.
     accumulated = (1.0 - np.exp(-2.0 * rate * 1.6)) / (2.0 * rate)
@@ -211,7 +213,7 @@ def test_a_sigma_of_ones_own_is_learned():
         x = x + h * (np.asarray([1.0, -1.0]) - x) + noise
     own = ParametricSigma(lambda x, p: jnp.exp(p[0]) * jnp.sqrt(1.0 + x**2), (0.5,))
     data = Snapshots.from_arrays(clouds, times)
-    model = FokkerPlanckProcess(own, dt=0.1, random_state=0).fit(data)
+    model = FokkerPlanckProcess(own, dt=0.1, solver="moments", random_state=0).fit(data)
     a = np.diag(model.covariance(np.zeros(2)))
     std = np.diag(model.covariance_std(np.zeros(2)))
     assert np.all(np.abs(a - 0.25) < 4.0 * std)

@@ -40,7 +40,9 @@ def model(snapshots):
     """One seed in three ends elsewhere: at a slope of -2 / dt, whose Euler chain returns after two
     steps, and says so (halving dt moves it by many sds).
     """
-    return FokkerPlanckProcess(SIGMA, dt=0.025, time_varying=True, random_state=1).fit(snapshots)
+    return FokkerPlanckProcess(
+        SIGMA, dt=0.025, time_varying=True, solver="moments", random_state=1
+    ).fit(snapshots)
 
 
 def test_the_drift_is_that_of_the_time(model):
@@ -130,4 +132,4 @@ def test_many_dimensions_are_refused():
     rng = np.random.default_rng(0)
     many = Snapshots.from_arrays([rng.normal(size=(50, 16)) for _ in range(3)], [0.0, 1.0, 2.0])
     with pytest.raises(InputError, match="fewer than 16 coordinates"):
-        FokkerPlanckProcess(time_varying=True).fit(many)
+        FokkerPlanckProcess(time_varying=True, solver="moments").fit(many)

@@ -16,7 +16,7 @@ def data():
 
 @pytest.fixture(scope="session")
 def model(data):
-    return FokkerPlanckProcess(0.7, dt=0.05, random_state=0).fit(data)
+    return FokkerPlanckProcess(0.7, dt=0.05, solver="moments", random_state=0).fit(data)
 
 
 @pytest.fixture(scope="session")

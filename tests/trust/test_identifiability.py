@@ -106,7 +106,7 @@ def test_left_over_variance_is_that_of_a_linear_function():
 def pulled():
     """Two snapshots of an Ornstein-Uhlenbeck process."""
     data = known_system("ou").observe(300, [0.0, 0.5], key=jax.random.key(3))
-    return FokkerPlanckProcess(0.7, dt=0.05, random_state=0).fit(data)
+    return FokkerPlanckProcess(0.7, dt=0.05, solver="moments", random_state=0).fit(data)
 
 
 def turned(sds):
@@ -118,7 +118,7 @@ def turned(sds):
         s = np.sin(angle)
         clouds.append((rng.standard_normal((400, 2)) * sds) @ np.asarray([[c, s], [-s, c]]))
     data = Snapshots.from_arrays(clouds, [0.0, 0.25, 0.5])
-    return FokkerPlanckProcess(0.0, dt=0.05, random_state=0).fit(data)
+    return FokkerPlanckProcess(0.0, dt=0.05, solver="moments", random_state=0).fit(data)
 
 
 @pytest.mark.slow
@@ -158,7 +158,7 @@ def test_at_equilibrium_sigma_and_the_scale_of_the_drift_cannot_be_told_apart():
     rng = np.random.default_rng(0)
     clouds = [rng.standard_normal((600, 1)) / np.sqrt(2) for _ in range(3)]
     still = Snapshots.from_arrays(clouds, [0.0, 0.5, 1.0])
-    model = FokkerPlanckProcess(1.0, dt=0.05, random_state=0).fit(still)
+    model = FokkerPlanckProcess(1.0, dt=0.05, solver="moments", random_state=0).fit(still)
     unknown = model.identifiability(sigma_known=False)
     assert "near equilibrium" in str(unknown)
     assert unknown.sigma < 0.5

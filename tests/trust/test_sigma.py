@@ -39,7 +39,7 @@ def cloud(time: float) -> np.ndarray:
 @pytest.fixture(scope="module")
 def model():
     snapshots = Snapshots.from_arrays([cloud(time) for time in TIMES], TIMES)
-    return FokkerPlanckProcess([1.0, 1.0], dt=0.05, random_state=0).fit(snapshots)
+    return FokkerPlanckProcess([1.0, 1.0], dt=0.05, solver="moments", random_state=0).fit(snapshots)
 
 
 @pytest.fixture(scope="module")

@@ -49,6 +49,7 @@ class Pass:
     process: ItoProcess
     sums: Sums
     regression: Regression
+    missed: tuple[float, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +131,7 @@ class Coupler:
             process = ItoProcess(self.at_rest().drift, first_guess(self.problem.diffusion))
         sums = None
         fitted = None
+        missed: list[float] = []
         for number in range(n_passes):
             pins = self.drawn(process, number)
             fresh = self.sums(pins)
@@ -141,11 +143,12 @@ class Coupler:
             step = 1.0 if number == 0 and start is None else 0.5
             diffusion = learned_from(process.diffusion, pins, self.problem.span, step)
             process = self.process(fitted.coefficients, diffusion)
+            missed.append(_missed(pins))
             if note is not None:
-                note(_missed(pins))
+                note(missed[-1])
         if sums is None or fitted is None:
             raise FloatingPointError("the process that coupling begins with runs away")
-        return Pass(process, sums, fitted)
+        return Pass(process, sums, fitted, tuple(missed))
 
     def _gaps(self, number: int) -> list[Gap]:
         """All gaps, with as many points a snapshot as a pass looks at."""

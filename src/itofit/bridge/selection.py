@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy.linalg import cho_factor, cho_solve
 
 from itofit.bridge.regression import Sums
@@ -115,11 +115,6 @@ def selected(sums: Sums, terms: Terms) -> Float[np.ndarray, "n_terms n_outputs"]
         _pruned(model, terms)
         W[model.alive, output] = model.posterior()[0]
     return W
-
-
-def support(W: Float[np.ndarray, "n_terms n_outputs"]) -> Bool[np.ndarray, "n_terms n_outputs"]:
-    """Which terms are in."""
-    return W != 0.0
 
 
 def _grown(sums: Sums, terms: Terms, output: int) -> _Model:

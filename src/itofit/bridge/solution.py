@@ -28,13 +28,15 @@ from itofit.solve.records import (
 class BridgeSolution(Solution):
     """A solution of the bridge solver.
 
-    - `structure`: "smooth" or "sparse".
+    - `structure`: "smooth", "sparse", or "polished" of one polished on a part of the points.
+    - `contradictions`: what a test of the polished process said against it.
     """
 
     structure: str
+    contradictions: tuple[str, ...] = ()
 
     def doubts(self) -> list[str]:
-        return []
+        return list(self.contradictions)
 
     def remarks(self) -> list[str]:
         return []
@@ -91,8 +93,8 @@ def bridge_solution(problem: Problem, structure: str, end: Pass, log: PassLog) -
         problem=problem,
         process=end.process,
         outcome=Outcome.converged if finite else Outcome.non_finite,
-        history=BridgeHistory(np.asarray(log.missed)),
-        n_iter=len(log.missed),
+        history=BridgeHistory(np.asarray(end.missed)),
+        n_iter=len(end.missed),
         seconds=log.seconds,
         structure=structure,
     )

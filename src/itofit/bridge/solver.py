@@ -97,7 +97,24 @@ class Bridge(AbstractSolver):
         listeners: Sequence[Listener] = (),
         checkpoints: CheckpointFolder | None = None,
     ) -> Solution:
-        """The step of the problem is that of forecasts alone."""
+        """The same: the step of a problem is that of its forecasts alone.
+
+        Parameters
+        ----------
+        solution : Solution
+            With the step before.
+        problem : Problem
+            With the shorter step.
+        listeners : sequence of callables
+            As of `solve`.
+        checkpoints : CheckpointFolder, optional
+            As of `solve`.
+
+        Returns
+        -------
+        Solution
+            With the new problem.
+        """
         del listeners, checkpoints
         return replace(solution, problem=problem)
 
@@ -115,12 +132,40 @@ class Bridge(AbstractSolver):
         return max(1, self.n_passes // 2) if self.structure == Sparse.name else 0
 
     def smooth(self, problem: Problem, log: PassLog) -> Pass:
-        """The smooth drift, from rest."""
+        """The smooth drift, from rest.
+
+        Parameters
+        ----------
+        problem : Problem
+            What is asked.
+        log : PassLog
+            Told of every pass.
+
+        Returns
+        -------
+        Pass
+            Where the passes end.
+        """
         structure = Smooth.of(problem, self.n_features)
         return self._coupler(problem, structure).iterate(self.n_passes, note=log.note)
 
     def sparse(self, problem: Problem, smooth: Pass, log: PassLog) -> Pass:
-        """A sparse drift, from the smooth one."""
+        """A sparse drift, from the smooth one.
+
+        Parameters
+        ----------
+        problem : Problem
+            What is asked.
+        smooth : Pass
+            Where the passes of the smooth drift ended.
+        log : PassLog
+            Told of every pass.
+
+        Returns
+        -------
+        Pass
+            Where the passes end.
+        """
         coupler = self._coupler(problem, Sparse.of(problem))
         return coupler.iterate(max(1, self.n_passes // 2), smooth.process, log.note)
 

@@ -16,6 +16,7 @@ from itofit.devices import device_named
 from itofit.errors import FitWarning, InputError
 from itofit.estimator import FokkerPlanckProcess
 from itofit.face import Face
+from itofit.forecast import AUTO
 from itofit.left_out import leave_out
 from itofit.process.noise import KINDS, LEARN
 from itofit.process_face import ProcessFace
@@ -25,6 +26,7 @@ from itofit.snapshots.anndata_file import cells_like, opened, write_cells
 from itofit.snapshots.clouds import Snapshots
 from itofit.snapshots.files import read_snapshots, write_snapshots
 from itofit.solution import Outcome
+from itofit.solvers import DEFAULT
 
 app = typer.Typer(
     add_completion=False,
@@ -38,7 +40,7 @@ _SIGMA_HELP = (
     "coordinate as 1,2,0.5."
 )
 _METHOD_HELP = f"One of {', '.join(METHODS)}."
-_START_HELP = "initial, previous, bridge or bridge_ot."
+_START_HELP = "auto, initial, previous, bridge or bridge_ot."
 DataFile = Annotated[Path, typer.Argument(help="Snapshots: .npz, .csv, .parquet or .h5ad.")]
 RunFolder = Annotated[Path, typer.Argument(help="A folder written by `itofit fit`.")]
 TimeKey = Annotated[str | None, typer.Option(help="Column (or array) that holds the times.")]
@@ -61,7 +63,7 @@ def fit(
     out: Annotated[Path, typer.Option(help="Folder for the run.")],
     sigma: Annotated[str, typer.Option(help=_SIGMA_HELP)] = LEARN,
     dt: Annotated[str, typer.Option(help="Longest Euler step, or auto.")] = "auto",
-    method: Annotated[str, typer.Option(help=_METHOD_HELP)] = "moments",
+    method: Annotated[str, typer.Option(help=_METHOD_HELP)] = DEFAULT,
     preset: Annotated[
         str, typer.Option(help="default; of the adversarial method also paper.")
     ] = "default",
@@ -142,7 +144,7 @@ def forecast(
     n_samples: Annotated[
         int | None, typer.Option(help="Points a time; default one per start point.")
     ] = None,
-    start: Annotated[str, typer.Option(help=_START_HELP)] = "initial",
+    start: Annotated[str, typer.Option(help=_START_HELP)] = AUTO,
 ) -> None:
     """Write the fitted process's clouds at any times from the first snapshot on."""
     clouds = load(run).forecast(at, n_samples, start)
@@ -157,7 +159,7 @@ def score(
     system: Annotated[
         str | None, typer.Option(help="Known system whose truth gives the floor.")
     ] = None,
-    start: Annotated[str, typer.Option(help=_START_HELP)] = "initial",
+    start: Annotated[str, typer.Option(help=_START_HELP)] = AUTO,
     time_key: TimeKey = None,
     rep: Rep = None,
     genes: Genes = None,
@@ -210,7 +212,7 @@ def leave_out_time(
     genes: Genes = None,
     layer: Layer = None,
     n_pcs: Pcs = None,
-    method: Annotated[str, typer.Option(help=_METHOD_HELP)] = "moments",
+    method: Annotated[str, typer.Option(help=_METHOD_HELP)] = DEFAULT,
     start: Annotated[str, typer.Option(help=_START_HELP)] = "bridge",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print records as JSON.")] = False,

@@ -9,7 +9,7 @@ from itofit.estimator import FokkerPlanckProcess
 from itofit.face import Face
 from itofit.process.noise import LEARN, is_learned
 from itofit.run_folder import METHODS
-from itofit.solvers import SOLVERS
+from itofit.solvers import DEFAULT, SOLVERS
 
 # Parameters of methods that have a word of their own on the command line, or none.
 _OWN_WORDS = ("sigma", "dt", "device", "random_state", "verbose")
@@ -89,7 +89,7 @@ def check_method(method: str) -> None:
     """Refuse a method that nobody knows."""
     if method not in METHODS:
         raise InputError(
-            expected=f"--method to be one of {', '.join(METHODS)}", found=method, hint="moments"
+            expected=f"--method to be one of {', '.join(METHODS)}", found=method, hint=DEFAULT
         )
 
 

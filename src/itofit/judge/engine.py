@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from itofit.bridge.iteration import Pass
-from itofit.bridge.solution import BridgeSolution, PassLog, bridge_solution
+from itofit.bridge.solution import PassLog, bridge_solution
 from itofit.bridge.solver import Bridge
 from itofit.bridge.structures import Smooth, Sparse
 from itofit.moments.polishing import polished, polished_process
@@ -21,14 +21,16 @@ from itofit.problem import Problem, Stream
 from itofit.process.drift import AbstractDrift, FeatureDrift
 from itofit.process.features import Dictionary, Joined
 from itofit.process.ito import ItoProcess
-from itofit.solution import BridgeHistory, GaussNewtonHistory, Selection, Solution
+from itofit.solution import Selection, Solution
 
 POLISHED = "polished"
-# Coordinates, the clock among them, up to which terms are polished.
+# Coordinates up to which terms are polished.
 _MOST_DIMS = 20
+_MOST_DIMS_WITH_CLOCK = 15
 # Points a snapshot that are polished on; all of them only where chi-squared allows the terms.
 _FEW_POINTS = 500
-_DRAWS = 4
+# What polishes.
+POLISHER = Moments(n_draws=4, n_iter=40)
 # In judging: points a snapshot, draws and steps.
 _FEWER_POINTS = 300
 _FEW_DRAWS = 2
@@ -56,12 +58,23 @@ class Candidates:
         terms = found[Sparse.name].drift
         return found | {POLISHED: _in_terms_of(terms, self.polished.process)}
 
+    @property
+    def explained(self) -> bool:
+        """Whether the snapshots are explained by the polished process."""
+        return self.polished is not None and self.is_whole and not self.polished.doubts()
+
     def solution(self, problem: Problem, name: str, log: PassLog) -> Solution:
         """The solution that one of them is."""
         if name == POLISHED:
             assert self.polished is not None
-            return self.polished if self.is_whole else polished_on_few(problem, self.polished)
-        return bridge_solution(problem, name, self.ends[name], log)
+            if self.is_whole:
+                return self.polished
+            own = bridge_solution(problem, POLISHED, self.ends[Sparse.name], log)
+            own = replace(own, process=self.polished.process)
+        else:
+            own = bridge_solution(problem, name, self.ends[name], log)
+        doubts = () if self.polished is None else tuple(self.polished.doubts())
+        return replace(own, contradictions=doubts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +92,10 @@ class Engine:
         """All candidates."""
         ends = self._coupled(problem, log)
         few = thinned(problem, _FEW_POINTS)
-        if problem.snapshots.n_dims + problem.time_varying > _MOST_DIMS:
+        most = _MOST_DIMS_WITH_CLOCK if problem.time_varying else _MOST_DIMS
+        if problem.snapshots.n_dims > most:
             return Candidates(ends, None, is_whole=True)
-        end = _polish(few, ends[Sparse.name], _DRAWS, log)
+        end = _polish(few, ends[Sparse.name], log)
         if few is problem or end is None or end.doubts():
             return Candidates(ends, end, is_whole=few is problem)
         solver = end.solver
@@ -103,21 +117,6 @@ class Engine:
     def _coupled(self, problem: Problem, log: PassLog) -> dict[str, Pass]:
         smooth = self.bridge.smooth(problem, log)
         return {Smooth.name: smooth, Sparse.name: self.bridge.sparse(problem, smooth, log)}
-
-
-def polished_on_few(problem: Problem, end: MomentsSolution) -> BridgeSolution:
-    """A process that was polished on a part of the points: there are no error bars for all."""
-    history = end.history
-    assert isinstance(history, GaussNewtonHistory)
-    return BridgeSolution(
-        problem=problem,
-        process=end.process,
-        outcome=end.outcome,
-        history=BridgeHistory(history.chi2),
-        n_iter=end.n_iter,
-        seconds=end.seconds,
-        structure=POLISHED,
-    )
 
 
 def _polished_again(rest: Problem, sparse: ItoProcess) -> ItoProcess:
@@ -172,7 +171,6 @@ def thinned(problem: Problem, most: int) -> Problem:
     return problem.between(few)
 
 
-def _polish(problem: Problem, sparse: Pass, n_draws: int, log: PassLog) -> MomentsSolution | None:
-    solver = Moments(n_draws=n_draws, n_iter=40)
+def _polish(problem: Problem, sparse: Pass, log: PassLog) -> MomentsSolution | None:
     dictionary = _terms_of(problem, sparse.process)
-    return polished(problem, solver, sparse.process, dictionary, log.listeners)
+    return polished(problem, POLISHER, sparse.process, dictionary, log.listeners)

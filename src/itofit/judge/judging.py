@@ -8,13 +8,15 @@ A fit sees the other snapshots only, its scaling too.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
+from itofit.errors import InputError
 from itofit.judge.stacking import Energies, stacked
 from itofit.problem import Problem, Stream
 from itofit.process.ito import ItoProcess
-from itofit.snapshots.clouds import Snapshot
+from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.snapshots.scaling import Scaling
 from itofit.solution import Judgement
 from itofit.ways import Ways, ways_of
@@ -99,12 +101,19 @@ def _left_out(problem: Problem, k: int, among: range, *, beyond: bool) -> LeftOu
     posed = Problem.pose(
         rest,
         problem.sigma,
-        "auto",
+        _step(problem, rest),
         scaling=Scaling.fit_core(rest),
         streams=problem.streams,
         time_varying=problem.time_varying,
     )
     return LeftOut(observed.at(time), posed, beyond)
+
+
+def _step(problem: Problem, rest: Snapshots) -> float | Literal["auto"]:
+    """The user's own step, where the gaps are not shorter."""
+    if not problem.step_given:
+        return "auto"
+    return min(problem.dt, float(np.max(np.diff(rest.times))))
 
 
 def _energies(fold: LeftOut, ways: Ways, names: list[str]) -> Energies:
@@ -115,8 +124,16 @@ def _energies(fold: LeftOut, ways: Ways, names: list[str]) -> Energies:
     weights = fold.snapshot.weights[rows] / np.sum(fold.snapshot.weights[rows])
     clouds = []
     for name in names:
-        clouds.append(_tame(ways.cloud(name, fold.snapshot.time, _MOST_POINTS).points, truth))
+        clouds.append(_tame(_forecast(ways, name, fold.snapshot.time, truth), truth))
     return Energies.of(clouds, truth, weights)
+
+
+def _forecast(ways: Ways, name: str, time: float, truth: np.ndarray) -> np.ndarray:
+    """The cloud of a way; one that runs to infinity is nowhere."""
+    try:
+        return ways.cloud(name, time, _MOST_POINTS).points
+    except InputError:
+        return np.full_like(truth, np.nan)
 
 
 def _tame(cloud: np.ndarray, truth: np.ndarray) -> np.ndarray:

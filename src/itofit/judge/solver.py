@@ -3,7 +3,8 @@
     couple    a smooth drift by bridge regression          select   few terms on its pinned paths
     polish    these by Gauss-Newton on weak residuals      judge    all on snapshots left out
 
-The process is the one that counts most; forecasts are the mixture that did best.
+The process is the polished one where chi-squared allows it, else the one that counts most;
+forecasts are the mixture that did best.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from itofit.bridge.solution import PassLog
 from itofit.bridge.solver import Bridge
 from itofit.bridge.structures import Smooth
-from itofit.judge.engine import POLISHED, Candidates, Engine, with_polished
+from itofit.judge.engine import POLISHED, POLISHER, Candidates, Engine, with_polished
 from itofit.judge.judging import folds_of, judged
 from itofit.judge.records import selection_from
 from itofit.moments.polishing import polished
@@ -43,8 +44,9 @@ class Judged(AbstractSolver):
     A smooth and a sparse drift are fitted by bridge regression, and the sparse one is polished on
     the weak residuals. Then interior snapshots, and the last ones, are forecast from fits without
     them: by the processes, by their flows, by straight transport and by nothing. Forecasts are the
-    mixture that did best; the process is the one that counts most in it. Where that is the polished
-    one there are error bars and a test of the fit. `solver="judged"` is short for `Judged()`.
+    mixture that did best. The process is the polished one where chi-squared allows it, with error
+    bars and a test of the fit; else the one that counts most in the mixture. `solver="judged"` is
+    short for `Judged()`.
 
     Parameters
     ----------
@@ -89,7 +91,7 @@ class Judged(AbstractSolver):
     ) -> Solution:
         del checkpoints  # it is done in seconds: begun again rather than continued
         if isinstance(problem.snapshots, PairedSnapshots):
-            return Moments().solve(problem, listeners=listeners)
+            return _polisher(problem).solve(problem, listeners=listeners)
         # The matrices are small; threads that wait for one another take longer than the products.
         with threadpool_limits(1, user_api="blas"):
             return self._solved(problem, listeners)
@@ -102,14 +104,32 @@ class Judged(AbstractSolver):
         listeners: Sequence[Listener] = (),
         checkpoints: CheckpointFolder | None = None,
     ) -> Solution:
-        """What was polished is polished on; of all else the step is that of forecasts alone."""
+        """What was polished is polished on; of all else the step is that of forecasts alone.
+
+        Parameters
+        ----------
+        solution : Solution
+            With the step before.
+        problem : Problem
+            With the shorter step.
+        listeners : sequence of callables
+            As of `solve`.
+        checkpoints : CheckpointFolder, optional
+            As of `solve`.
+
+        Returns
+        -------
+        Solution
+            With the new problem.
+        """
         del checkpoints
         again = replace(solution, problem=problem)
         if not isinstance(solution, MomentsSolution) or solution.evidence is None:
             return again
         solver = solution.solver
         assert isinstance(solver, Moments)
-        after = polished(problem, solver, solution.process, solution.dictionary, listeners)
+        with threadpool_limits(1, user_api="blas"):
+            after = polished(problem, solver, solution.process, solution.dictionary, listeners)
         if after is None:
             return again
         selection = solution.selection
@@ -122,7 +142,7 @@ class Judged(AbstractSolver):
         return [self.solve(problem) for problem in problems]
 
     def restore(self, problem: Problem, values: dict[str, Any], arrays: dict[str, Any]) -> Solution:
-        alone = Bridge() if "structure" in values else Moments()
+        alone = Bridge() if "structure" in values else _polisher(problem)
         solution = alone.restore(problem, values, arrays)
         return replace(solution, selection=selection_from(problem, values["selection"], arrays))
 
@@ -142,15 +162,19 @@ class Judged(AbstractSolver):
         selection = Selection(
             candidates.processes, verdict.between, verdict.beyond, verdict.judgements
         )
-        chosen = _chosen(selection)
+        chosen = POLISHED if candidates.explained else _chosen(selection)
         solution = candidates.solution(problem, chosen, log)
         return replace(solution, selection=selection, seconds=log.seconds)
 
 
+def _polisher(problem: Problem) -> Moments:
+    """The moments solver; of pairs, which the bridge solver knows nothing of, all of it."""
+    return Moments() if isinstance(problem.snapshots, PairedSnapshots) else POLISHER
+
+
 def _alone(problem: Problem, candidates: Candidates, log: PassLog) -> Solution:
     """Nothing judged: the polished drift where chi-squared allows it, else the smooth one."""
-    end = candidates.polished
-    chosen = POLISHED if end is not None and not end.doubts() else Smooth.name
+    chosen = POLISHED if candidates.explained else Smooth.name
     return replace(candidates.solution(problem, chosen, log), seconds=log.seconds)
 
 

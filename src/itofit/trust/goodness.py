@@ -233,7 +233,7 @@ def ended(
     """The solution of a moments fit that ended, or a refusal."""
     if isinstance(solution, MomentsSolution) and solution.evidence is not None:
         return solution
-    kind = "moments" if isinstance(solution, MomentsSolution) else "adversarial"
+    kind = "moments" if isinstance(solution, MomentsSolution) else "other"
     raise InputError(
         expected="a moments fit that ended",
         found=f"one {kind} fit: {solution.outcome.value}",

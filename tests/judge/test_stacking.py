@@ -1,0 +1,112 @@
+"""Weights of mixtures: energy distances against double sums, and what the weights must be."""
+
+import numpy as np
+import pytest
+
+from itofit.judge.stacking import Energies, stacked
+
+WAYS = 3
+SIMPLEX = np.array([0.2, 0.5, 0.3])
+
+
+def clouds_and_truth(seed=0):
+    rng = np.random.default_rng(seed)
+    clouds = [
+        rng.standard_normal((n, 2)) + shift for n, shift in ((30, 0.0), (20, 1.0), (25, -2.0))
+    ]
+    return clouds, rng.standard_normal((40, 2)) + 0.3, rng.dirichlet(np.ones(40))
+
+
+def mean_distance(x, a, y, b):
+    """Of two weighted clouds, pair by pair."""
+    total = 0.0
+    for point, mass in zip(x, a, strict=True):
+        total += mass * float(b @ np.sqrt(np.sum((y - point) ** 2, axis=1)))
+    return total
+
+
+@pytest.mark.parametrize("w", [SIMPLEX, np.eye(WAYS)[1], np.full(WAYS, 1.0 / 3)])
+def test_the_distance_of_a_mixture_is_that_of_the_pooled_cloud(w):
+    """Double sums over all pairs of the cloud that the mixture is, and rounding."""
+    clouds, truth, b = clouds_and_truth()
+    pooled = np.concatenate(clouds)
+    a = np.concatenate([np.full(len(x), v / len(x)) for x, v in zip(clouds, w, strict=True)])
+    size = mean_distance(truth, b, truth, b)
+    energy = 2.0 * mean_distance(pooled, a, truth, b) - mean_distance(pooled, a, pooled, a) - size
+    assert Energies.of(clouds, truth, b).distance(w) == pytest.approx(energy / size, abs=1e-10)
+
+
+def test_the_cloud_left_out_is_at_no_distance_of_itself():
+    _, truth, _ = clouds_and_truth()
+    b = np.full(len(truth), 1.0 / len(truth))
+    assert Energies.of([truth], truth, b).distance(np.ones(1)) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_distances_have_no_units():
+    clouds, truth, b = clouds_and_truth()
+    larger = Energies.of([1000.0 * x for x in clouds], 1000.0 * truth, b)
+    assert larger.distance(SIMPLEX) == pytest.approx(
+        Energies.of(clouds, truth, b).distance(SIMPLEX)
+    )
+
+
+def test_a_snapshot_of_twenty_points_counts_half():
+    clouds, truth, _ = clouds_and_truth()
+    assert Energies.of(clouds, truth[:20], np.full(20, 0.05)).worth == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_weights_are_a_mixture_and_none_is_better(seed):
+    """No other of 300 mixtures has less of what is minimised, 2 % of a weight being left out.
+
+    Every way may lose .02 of its weight, where the sum changes by the square of that.
+    """
+    clouds, truth, b = clouds_and_truth(seed)
+    energies = Energies.of(clouds, truth, b)
+    w = stacked([energies], np.full(WAYS, 1.0 / WAYS))
+    assert np.all(w >= 0.0)
+    assert np.sum(w) == pytest.approx(1.0)
+
+    def loss(v):
+        return energies.worth * energies.distance(v) + 0.01 * v @ v
+
+    others = np.random.default_rng(seed).dirichlet(np.full(WAYS, 0.5), 300)
+    assert loss(w) <= min(map(loss, others)) + 0.02
+
+
+def test_the_way_that_is_the_truth_gets_nearly_all_weight():
+    """The others are one and two sds off; a hundredth is paid for its square,
+    which moves a few hundredths of it."""
+    clouds, truth, _ = clouds_and_truth()
+    b = np.full(len(truth), 1.0 / len(truth))
+    energies = Energies.of([clouds[1], truth, clouds[2]], truth, b)
+    w = stacked([energies], np.full(WAYS, 1.0 / WAYS))
+    assert w[1] > 0.9
+
+
+def test_ways_that_tie_share():
+    """Two equal forecasts, and one that is far off."""
+    clouds, truth, b = clouds_and_truth()
+    energies = Energies.of([clouds[0], clouds[0], clouds[2] - 5.0], truth, b)
+    w = stacked([energies], np.array([0.8, 0.1, 0.1]))
+    np.testing.assert_allclose(w, [0.5, 0.5, 0.0], atol=0.02)
+
+
+def test_a_mixture_may_beat_each_of_its_ways():
+    """The truth is half of one cloud and half of another, and so are the weights."""
+    rng = np.random.default_rng(3)
+    left, right = rng.standard_normal((2, 80, 1)) + np.array([[[-3.0]], [[3.0]]])
+    truth = np.concatenate([left, right])
+    energies = Energies.of([left, right], truth, np.full(160, 1.0 / 160))
+    w = stacked([energies], np.array([0.9, 0.1]))
+    np.testing.assert_allclose(w, 0.5, atol=0.02)
+
+
+def test_a_snapshot_of_few_points_decides_less():
+    """One snapshot is the first way, another the second; that of more points counts more."""
+    clouds, _, _ = clouds_and_truth()
+    ways = [clouds[0], clouds[1]]
+    many = Energies.of(ways, clouds[0], np.full(30, 1.0 / 30))
+    few = Energies.of(ways, clouds[1][:3], np.full(3, 1.0 / 3))
+    w = stacked([many, few], np.full(2, 0.5))
+    assert w[0] > 0.6
