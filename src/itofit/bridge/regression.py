@@ -16,6 +16,8 @@ from scipy.linalg import cho_factor, cho_solve
 _LEAST = 1e-6
 _MOST = 1e8
 _UPDATES = 3
+# What single precision leaves uncertain of a diagonal.
+_ROUNDING = 1e-6
 # By how much a precision may change in an update.
 _FACTOR = 10.0
 
@@ -101,6 +103,15 @@ def regressed(sums: Sums, strengths: Strengths) -> Regression:
     return Regression(W, strengths)
 
 
+def factored(matrix: np.ndarray):
+    """The Cholesky factor; where rounding took the rank, of a diagonal raised by as much."""
+    try:
+        return cho_factor(matrix, lower=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        raised = matrix + _ROUNDING * np.diag(np.diag(matrix))
+        return cho_factor(raised, lower=True, check_finite=False)
+
+
 class _Posterior(NamedTuple):
     mean: Float[np.ndarray, " n_features"]
     variance: Float[np.ndarray, " n_features"]
@@ -109,7 +120,7 @@ class _Posterior(NamedTuple):
 def _posterior(sums: Sums, strengths: Strengths, output: int) -> _Posterior:
     noise = strengths.noise[output]
     matrix = sums.gram / noise + np.diag(strengths.diagonal(output))
-    factor = cho_factor(matrix, lower=True, check_finite=False)
+    factor = factored(matrix)
     w = cho_solve(factor, sums.cross[:, output] / noise, check_finite=False)
     root = np.linalg.inv(np.tril(factor[0]))
     return _Posterior(w, np.sum(root**2, axis=0))

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_solve
 
-from itofit.bridge.regression import Sums
+from itofit.bridge.regression import Sums, factored
 from itofit.process.features import Group
 
 _MOST_TERMS = 24
@@ -83,7 +83,7 @@ class _Model:
         """Mean and covariance of the coefficients."""
         alive = self.alive
         G = self.sums.gram[np.ix_(alive, alive)] / self.noise
-        factor = cho_factor(G + np.diag(self.precision[alive]), lower=True)
+        factor = factored(G + np.diag(self.precision[alive]))
         C = cho_solve(factor, np.eye(len(alive)))
         return C @ self.sums.cross[alive, self.output] / self.noise, C
 

@@ -4,6 +4,7 @@ fitted(problem)              all of them
 fitted_again(rest, names)    those that are still in question, on other snapshots
 """
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -93,7 +94,7 @@ class Engine:
         ends = self._coupled(problem, log)
         few = thinned(problem, _FEW_POINTS)
         most = _MOST_DIMS_WITH_CLOCK if problem.time_varying else _MOST_DIMS
-        if problem.snapshots.n_dims > most:
+        if problem.snapshots.n_dims > most or Sparse.name not in ends:
             return Candidates(ends, None, is_whole=True)
         end = _polish(few, ends[Sparse.name], log)
         if few is problem or end is None or end.doubts():
@@ -110,13 +111,17 @@ class Engine:
         quicker = replace(self.bridge, n_passes=max(4, 2 * self.bridge.n_passes // 3))
         ends = Engine(quicker)._coupled(rest, log)
         processes = {name: end.process for name, end in ends.items()}
-        if POLISHED in names:
+        if POLISHED in names and Sparse.name in ends:
             processes[POLISHED] = _polished_again(rest, ends[Sparse.name].process)
-        return processes
+        # What did not come about here is judged as the drift that always does.
+        return {name: processes.get(name, processes[Smooth.name]) for name in names}
 
     def _coupled(self, problem: Problem, log: PassLog) -> dict[str, Pass]:
-        smooth = self.bridge.smooth(problem, log)
-        return {Smooth.name: smooth, Sparse.name: self.bridge.sparse(problem, smooth, log)}
+        """The smooth drift, and a sparse one unless its flow runs away at once."""
+        ends = {Smooth.name: self.bridge.smooth(problem, log)}
+        with contextlib.suppress(FloatingPointError, np.linalg.LinAlgError):
+            ends[Sparse.name] = self.bridge.sparse(problem, ends[Smooth.name], log)
+        return ends
 
 
 def _polished_again(rest: Problem, sparse: ItoProcess) -> ItoProcess:

@@ -63,7 +63,7 @@ def folds_of(problem: Problem) -> list[LeftOut]:
     folds += [
         _left_out(problem, k, range(k + 1), beyond=True) for k in range(count - n_last, count)
     ]
-    return folds
+    return [fold for fold in folds if fold is not None]
 
 
 def judged(problem: Problem, fit: Fit, names: list[str]) -> Verdict:
@@ -72,7 +72,10 @@ def judged(problem: Problem, fit: Fit, names: list[str]) -> Verdict:
     by_kind: dict[bool, list[Energies]] = {False: [], True: []}
     judgements = []
     for fold in folds_of(problem):
-        energies = _energies(fold, Ways(fold.rest, fit(fold.rest)), ways)
+        try:
+            energies = _energies(fold, Ways(fold.rest, fit(fold.rest)), ways)
+        except (FloatingPointError, np.linalg.LinAlgError):
+            continue  # what cannot be fitted without this snapshot is not judged by it
         by_kind[fold.beyond].append(energies)
         single = np.eye(len(ways))
         scores = {way: energies.distance(single[i]) for i, way in enumerate(ways)}
@@ -94,15 +97,20 @@ def _unjudged(ways: list[str], names: list[str]) -> np.ndarray:
     return np.asarray([float(way == names[0]) for way in ways])
 
 
-def _left_out(problem: Problem, k: int, among: range, *, beyond: bool) -> LeftOut:
+def _left_out(problem: Problem, k: int, among: range, *, beyond: bool) -> LeftOut | None:
+    """None where the others cannot be fitted, say since a coordinate varies in this one alone."""
     observed = problem.observed
     rest = observed.select([i for i in among if i != k])
     time = float(observed.times[k])
+    try:
+        scaling = Scaling.fit_core(rest)
+    except InputError:
+        return None
     posed = Problem.pose(
         rest,
         problem.sigma,
         _step(problem, rest),
-        scaling=Scaling.fit_core(rest),
+        scaling=scaling,
         streams=problem.streams,
         time_varying=problem.time_varying,
     )
