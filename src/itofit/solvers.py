@@ -67,7 +67,7 @@ def solve(
     problem : Problem
         What is asked.
     solver : AbstractSolver
-        What finds the process, `Moments(...)` or `Adversarial(...)`.
+        What finds the process, say `Judged()` or `Moments(...)`.
     listeners : sequence of callables, optional
         Called with a `Progress` as the run goes.
     checkpoints : CheckpointFolder, optional

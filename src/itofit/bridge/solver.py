@@ -3,7 +3,8 @@
     plan  ->  pinned paths  ->  g = E[drift | place],   S from what the flow misses  ->  plan ...
 
 A form of EM for a Schroedinger bridge whose reference is fitted; docs/theory/bridge.md. Every pass
-is linear algebra, and the drift is bounded, so nothing runs away.
+is linear algebra. A smooth drift is bounded; the linear terms of a sparse one are not, and passes
+end where its flow runs away.
 """
 
 from collections.abc import Sequence
