@@ -240,6 +240,16 @@ class Problem:
         """
         return replace(self, dt=self.dt / 2.0, refinement=self.refinement + 1)
 
+    def with_clock(self) -> "Problem":
+        """The same with a drift that may change with time.
+
+        Returns
+        -------
+        Problem
+            That is time-varying.
+        """
+        return replace(self, time_varying=True)
+
     def with_noise(self, diffusion: AbstractDiffusion) -> "Problem":
         """The same with another noise.
 

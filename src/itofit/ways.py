@@ -16,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from itofit.errors import InputError
 from itofit.forecast import (
@@ -112,16 +112,12 @@ class _Run:
 
         Every leg of a path has noise of its own.
         """
-        steps = Mesh.refine([begin, end], self.problem.dt).steps
-        # Steps of no length fill up to a power of two: programs for few lengths are compiled.
-        n_filled = 1 << (len(steps) - 1).bit_length()
-        filled = np.pad(steps, (0, n_filled - len(steps)))
+        n_steps = len(Mesh.refine([begin, end], self.problem.dt).steps)
         scaling = self.problem.scaling
+        span = jnp.asarray([begin, end, self.noise], dtype=float)
         x = jnp.asarray(scaling.standardise(points), dtype=float)
         key = jax.random.fold_in(self.key, leg)
-        noise = jnp.asarray(self.noise, dtype=float)
-        start = jnp.asarray(begin, dtype=float)
-        z = _carried(self.process, x, start, jnp.asarray(filled, dtype=float), key, noise)
+        z = _carried(self.process, x, span, jnp.asarray(n_steps), key)
         return scaling.restore(np.asarray(z, dtype=np.float64))
 
 
@@ -129,22 +125,20 @@ class _Run:
 def _carried(
     process: ItoProcess,
     x: Float[Array, "n n_dims"],
-    begin: Float[Array, ""],
-    steps: Float[Array, " n_steps"],
+    span: Float[Array, "3"],
+    n_steps: Int[Array, ""],
     key: PRNGKeyArray,
-    noise: Float[Array, ""],
 ) -> Float[Array, "n n_dims"]:
-    """Euler-Maruyama."""
-    times = begin + jnp.cumsum(steps) - steps
+    """Euler-Maruyama; one program for any number of steps."""
+    begin, end, noise = span
+    h = (end - begin) / n_steps
 
-    def step(x, given):
-        time, h, own = given
-        now = process.at(time)
-        z = noise * jax.random.normal(own, x.shape, x.dtype)
-        return jax.vmap(lambda y, shock: now.euler_step(y, h, shock))(x, z), None
+    def step(k, x):
+        now = process.at(begin + k * h)
+        z = noise * jax.random.normal(jax.random.fold_in(key, k), x.shape, x.dtype)
+        return jax.vmap(lambda y, shock: now.euler_step(y, h, shock))(x, z)
 
-    end, _ = jax.lax.scan(step, x, (times, steps, jax.random.split(key, len(steps))))
-    return end
+    return jax.lax.fori_loop(0, n_steps, step, x)
 
 
 @dataclass(frozen=True, eq=False)

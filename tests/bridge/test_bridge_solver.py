@@ -1,6 +1,7 @@
 """The bridge solver through the face: what must not change a drift, and what it must find."""
 
 import functools
+import itertools
 
 import jax
 import numpy as np
@@ -79,8 +80,10 @@ def root_mean_square(x):
 
 @functools.cache
 def spread():
-    """Between two seeds, in root mean square over the grid."""
-    return root_mean_square(drift_of(reference(0)) - drift_of(reference(1)))
+    """Between two seeds, in root mean square over the grid and three pairs of seeds."""
+    drifts = [drift_of(reference(seed)) for seed in range(3)]
+    pairs = itertools.combinations(drifts, 2)
+    return root_mean_square([one - other for one, other in pairs])
 
 
 def test_seeds_differ_and_by_less_than_the_drift():

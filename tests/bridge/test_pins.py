@@ -2,13 +2,12 @@
 
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.linalg import expm
 
-from itofit.bridge.pins import N_STEPS, Box, Gap, pinned
+from itofit.bridge.pins import N_STEPS, Box, Draws, Gap, pinned
 from itofit.process.drift import FeatureDrift
 from itofit.process.features import affine
 from itofit.process.ito import ItoProcess
@@ -53,7 +52,8 @@ def drawn(which, linearised):
     """All tests of one pair, and all of clouds, look at the same draws."""
     gap, n_draws = (clouds(), 100) if which == "clouds" else (one_pair(), N_DRAWS)
     process = linear_process(A, OFFSET) if which == "linear" else at_rest()
-    pins = pinned(process, gap, BOX, jax.random.key(0), n_draws, linearised)
+    draws = Draws.fresh(np.random.default_rng(0), len(gap.x), n_draws, 2)
+    pins = pinned(process, gap, BOX, draws, linearised)
     return type(pins)(*(np.asarray(part, dtype=np.float64) for part in pins))
 
 
@@ -181,8 +181,8 @@ def test_pairs_have_the_observed_clouds_at_both_ends(linearised):
 
 
 def test_without_drift_plain_pins_are_the_linearised_ones():
-    """The same key draws the same pairs and shocks, unless a draw falls within 1e-5 of the border
-    between two: of 100 at most 2. Places to 1e-3, drifts to .01 of the largest.
+    """The same numbers draw the same pairs and shocks, unless a draw falls within 1e-5 of the
+    border between two: of 100 at most 2. Places to 1e-3, drifts to .01 of the largest.
     """
     linear = drawn("clouds", True)
     plain = drawn("clouds", False)

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from itofit.bridge.noise import first_guess, learned_from
-from itofit.bridge.pins import MOST_LINEARISED, Box, Gap, Pinned, pinned
+from itofit.bridge.pins import MOST_LINEARISED, Box, Draws, Gap, Pinned, pinned
 from itofit.bridge.regression import Regression, Sums
 from itofit.bridge.structures import AbstractStructure
 from itofit.problem import Problem, Stream
@@ -90,16 +90,16 @@ class Coupler:
 
     def drawn(self, process: ItoProcess, number: int) -> list[Pinned]:
         """The pinned paths of all gaps, in the given pass."""
-        gaps = self._gaps(number)
-        linearised = self.snapshots.n_dims <= MOST_LINEARISED
-        key = self.problem.streams.key(Stream.pins, number)
-
-        def work(n: int) -> Pinned:
-            own = jax.random.fold_in(key, n)
-            return pinned(process, gaps[n], self.box, own, self.batching.n_draws, linearised)
-
+        n_draws = self.batching.n_draws
+        n_dims = self.snapshots.n_dims
+        linearised = n_dims <= MOST_LINEARISED
+        pins = []
         # One after the other: two programs whose LAPACK calls wait for the same threads never end.
-        return [work(n) for n in range(self.n_gaps)]
+        for n, gap in enumerate(self._gaps(number)):
+            rng = self.problem.streams.rng(Stream.pins, number, n)
+            draws = Draws.fresh(rng, len(gap.x), n_draws, n_dims)
+            pins.append(pinned(process, gap, self.box, draws, linearised))
+        return pins
 
     def sums(self, pins: list[Pinned]) -> Sums:
         """Of the regression over all gaps, each worth as many points as its snapshots have."""
@@ -153,7 +153,8 @@ class Coupler:
     def _gaps(self, number: int) -> list[Gap]:
         """All gaps, with as many points a snapshot as a pass looks at."""
         rng = self.problem.streams.rng(Stream.pins, number)
-        most = min(self.batching.n_points, max(self.snapshots.counts))
+        # Of few sizes: fits to other snapshots are then the same programs.
+        most = min(self.batching.n_points, _filled(max(self.snapshots.counts)))
         low, high = self.box
         # A far point is a point of the border: a cost of thousands of sds has no digits left.
         ends = [_batch(np.clip(x, low, high), w, most, rng) for _, x, w in self.snapshots]
@@ -190,6 +191,11 @@ def _batch(x: np.ndarray, weights: np.ndarray, size: int, rng: np.random.Generat
         rows = np.concatenate([rng.permutation(n), np.zeros(size - n, dtype=int)])
         w = np.where(np.arange(size) < n, weights[rows], 0.0)
     return jnp.asarray(x[rows], dtype=float), jnp.asarray(w / w.sum(), dtype=float)
+
+
+def _filled(count: int) -> int:
+    """The next power of two."""
+    return 1 << max(4, (count - 1).bit_length())
 
 
 def _effective(weights: np.ndarray) -> float:

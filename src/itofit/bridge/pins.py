@@ -18,7 +18,8 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Float, Int
 
 from itofit.process.drift import FeatureDrift
 from itofit.process.ito import ItoProcess
@@ -66,19 +67,38 @@ class Pinned(NamedTuple):
     spread: Float[Array, "n_dims n_dims"]
 
 
-class _Flow(NamedTuple):
-    """The flow from one point, step by step: its place, and the velocity there."""
+class Draws(NamedTuple):
+    """Random numbers of a gap: for every draw two uniform ones, and normal ones."""
 
-    place: Float[Array, "n_places n_dims"]
-    velocity: Float[Array, "n_steps n_dims"]
+    partner: Float[Array, "n n_draws"]
+    when: Float[Array, "n n_draws"]
+    z: Float[Array, "n n_draws n_dims"]
+
+    @classmethod
+    def fresh(cls, rng: np.random.Generator, n: int, n_draws: int, n_dims: int) -> "Draws":
+        """For so many points."""
+        partner, when = rng.uniform(size=(2, n, n_draws))
+        z = rng.standard_normal((n, n_draws, n_dims))
+        return cls(*(jnp.asarray(numbers, dtype=float) for numbers in (partner, when, z)))
 
 
-class _Linear(NamedTuple):
+class Flow(NamedTuple):
+    """The flow from every start point, step by step: its place, and the velocity there.
+
+    - `noise`: S S' at the start.
+    """
+
+    place: Float[Array, "n n_places n_dims"]
+    velocity: Float[Array, "n n_steps n_dims"]
+    noise: Float[Array, "n n_dims n_dims"]
+
+
+class Linear(NamedTuple):
     """What the noise adds to first order: at every step the slope A, and P and R."""
 
-    slope: Float[Array, "n_steps n_dims n_dims"]
-    variance: Float[Array, "n_places n_dims n_dims"]
-    onward: Float[Array, "n_steps n_dims n_dims"]
+    slope: Float[Array, "n n_steps n_dims n_dims"]
+    variance: Float[Array, "n n_places n_dims n_dims"]
+    onward: Float[Array, "n n_steps n_dims n_dims"]
 
 
 class _Pairs(NamedTuple):
@@ -89,31 +109,44 @@ class _Pairs(NamedTuple):
     z: Float[Array, "n n_draws n_dims"]
 
 
+def pinned(process: ItoProcess, gap: Gap, box: Box, draws: Draws, linearised: bool) -> Pinned:
+    """Places on the pinned paths of every start point, stratified in time.
+
+    In two programs: what follows the flow serves all drifts.
+    """
+    flow, linear = _flowing(process, gap, box, linearised)
+    return _pinned_about(flow, linear, gap, draws)
+
+
 @eqx.filter_jit
-def pinned(
-    process: ItoProcess, gap: Gap, box: Box, key: PRNGKeyArray, n_draws: int, linearised: bool
-) -> Pinned:
-    """`n_draws` places on the pinned paths of every start point, stratified in time."""
-    flows = jax.vmap(lambda x: _flow(process, x, gap, box))(gap.x)
-    ends = flows.place[:, -1]
+def _flowing(
+    process: ItoProcess, gap: Gap, box: Box, linearised: bool
+) -> tuple[Flow, Linear | None]:
+    """The flow from every start point, and what the noise adds where that is asked for."""
     noise = jax.vmap(lambda x: _covariance(process, x))(gap.x)
-    if linearised:
-        linear = jax.vmap(lambda flow, a: _linear(process, flow, a, gap))(flows, noise)
-        last = linear.variance[:, -1]
-        costs = _costs(ends, jax.vmap(_root)(last), gap.y)
-        pairs = _pairs(costs, gap, ends, key, n_draws)
-        of_point = jax.vmap(_on_linear_pin, in_axes=(None, None, None, 0, 0, 0))
-        points, drift = jax.vmap(of_point)(flows, linear, noise, *pairs)
-        spread = jnp.tensordot(gap.x_weights, last, 1)
-    else:
-        mean_noise = jnp.tensordot(gap.x_weights, noise, 1)
-        spread = gap.length * mean_noise
+    place, velocity = jax.vmap(lambda x: _flow(process, x, gap, box))(gap.x)
+    flow = Flow(place, velocity, noise)
+    if not linearised:
+        return flow, None
+    return flow, jax.vmap(lambda x, a: _linear(process, x, a, gap))(place, noise)
+
+
+@jax.jit
+def _pinned_about(flow: Flow, linear: Linear | None, gap: Gap, draws: Draws) -> Pinned:
+    ends = flow.place[:, -1]
+    if linear is None:
+        spread = gap.length * jnp.tensordot(gap.x_weights, flow.noise, 1)
         root = _root(spread)
-        pairs = _pairs(
-            whitened_costs(_solved(root, ends), _solved(root, gap.y)), gap, ends, key, n_draws
-        )
-        points, drift = _on_plain_pins(flows, root, gap.length, pairs)
-    n_dims = gap.x.shape[1]
+        costs = whitened_costs(_solved(root, ends), _solved(root, gap.y))
+        pairs = _pairs(costs, gap, ends, draws)
+        points, drift = _on_plain_pins(flow, root, gap.length, pairs)
+    else:
+        last = linear.variance[:, -1]
+        spread = jnp.tensordot(gap.x_weights, last, 1)
+        pairs = _pairs(_costs(ends, jax.vmap(_root)(last), gap.y), gap, ends, draws)
+        of_point = jax.vmap(_on_linear_pin, in_axes=(None, None, 0, 0, 0))
+        points, drift = jax.vmap(of_point)(flow, linear, *pairs)
+    n_draws, n_dims = pairs.missed.shape[1:]
     return Pinned(
         points.reshape(-1, n_dims),
         gap.begin + gap.length * pairs.step.ravel() / N_STEPS,
@@ -130,8 +163,10 @@ def _covariance(process: ItoProcess, x: Float[Array, " n_dims"]) -> Float[Array,
     return factor @ factor.T
 
 
-def _flow(process: ItoProcess, x: Float[Array, " n_dims"], gap: Gap, box: Box) -> _Flow:
-    """Midpoint steps."""
+def _flow(
+    process: ItoProcess, x: Float[Array, " n_dims"], gap: Gap, box: Box
+) -> tuple[Float[Array, "n_places n_dims"], Float[Array, "n_steps n_dims"]]:
+    """Places and velocities of midpoint steps."""
     h = gap.length / N_STEPS
 
     def step(place, k):
@@ -141,19 +176,22 @@ def _flow(process: ItoProcess, x: Float[Array, " n_dims"], gap: Gap, box: Box) -
         return jnp.clip(place + h * middle, box.low, box.high), (place, velocity)
 
     end, (place, velocity) = jax.lax.scan(step, x, jnp.arange(N_STEPS))
-    return _Flow(jnp.concatenate([place, end[None]]), velocity)
+    return jnp.concatenate([place, end[None]]), velocity
 
 
 def _linear(
-    process: ItoProcess, flow: _Flow, noise: Float[Array, "n_dims n_dims"], gap: Gap
-) -> _Linear:
+    process: ItoProcess,
+    place: Float[Array, "n_places n_dims"],
+    noise: Float[Array, "n_dims n_dims"],
+    gap: Gap,
+) -> Linear:
     h = gap.length / N_STEPS
     eye = jnp.eye(len(noise), dtype=noise.dtype)
 
     def slope_at(k):
         drift = process.drift.at(gap.begin + k * h)
         assert isinstance(drift, FeatureDrift)
-        return drift.slope(flow.place[k])
+        return drift.slope(place[k])
 
     slope = jax.vmap(slope_at)(jnp.arange(N_STEPS + 1))
     middle = 0.5 * (slope[:-1] + slope[1:])
@@ -165,7 +203,7 @@ def _linear(
 
     _, variance = jax.lax.scan(grow, jnp.zeros_like(noise), M)
     _, onward = jax.lax.scan(lambda R, m: (R @ m, R @ m), eye, M, reverse=True)
-    return _Linear(slope[:-1], jnp.concatenate([jnp.zeros_like(noise)[None], variance]), onward)
+    return Linear(slope[:-1], jnp.concatenate([jnp.zeros_like(noise)[None], variance]), onward)
 
 
 def _root(covariance: Float[Array, "n_dims n_dims"]) -> Float[Array, "n_dims n_dims"]:
@@ -196,20 +234,14 @@ def _costs(
 
 
 def _pairs(
-    costs: Float[Array, "n m"],
-    gap: Gap,
-    ends: Float[Array, "n n_dims"],
-    key: PRNGKeyArray,
-    n_draws: int,
+    costs: Float[Array, "n m"], gap: Gap, ends: Float[Array, "n n_dims"], draws: Draws
 ) -> _Pairs:
     plan = conditional_plan(costs, gap.x_weights, gap.y_weights)
-    choose, when, shock = jax.random.split(key, 3)
-    n, n_dims = ends.shape
-    after = _drawn(plan, jax.random.uniform(choose, (n, n_draws)))
-    strata = (jnp.arange(n_draws) + jax.random.uniform(when, (n, n_draws))) / n_draws
+    after = _drawn(plan, draws.partner)
+    n_draws = draws.when.shape[1]
+    strata = (jnp.arange(n_draws) + draws.when) / n_draws
     step = jnp.minimum((strata * N_STEPS).astype(int), N_STEPS - 1)
-    missed = gap.y[after] - ends[:, None]
-    return _Pairs(step, missed, jax.random.normal(shock, (n, n_draws, n_dims)))
+    return _Pairs(step, gap.y[after] - ends[:, None], draws.z)
 
 
 def _drawn(plan: Float[Array, "n m"], level: Float[Array, "n n_draws"]) -> Int[Array, "n n_draws"]:
@@ -220,7 +252,7 @@ def _drawn(plan: Float[Array, "n m"], level: Float[Array, "n n_draws"]) -> Int[A
 
 
 def _on_plain_pins(
-    flows: _Flow,
+    flow: Flow,
     root: Float[Array, "n_dims n_dims"],
     length: Float[Array, ""],
     pairs: _Pairs,
@@ -228,27 +260,26 @@ def _on_plain_pins(
     """Brownian bridges about the flow; `root` is that of the noise of the whole gap."""
     done = pairs.step[..., None] / N_STEPS
     delta = done * pairs.missed + jnp.sqrt(done * (1.0 - done)) * (pairs.z @ root.T)
-    place = jnp.take_along_axis(flows.place, pairs.step[..., None], axis=1)
-    velocity = jnp.take_along_axis(flows.velocity, pairs.step[..., None], axis=1)
+    place = jnp.take_along_axis(flow.place, pairs.step[..., None], axis=1)
+    velocity = jnp.take_along_axis(flow.velocity, pairs.step[..., None], axis=1)
     return place + delta, velocity + (pairs.missed - delta) / (length * (1.0 - done))
 
 
 def _on_linear_pin(
-    flow: _Flow,
-    linear: _Linear,
-    noise: Float[Array, "n_dims n_dims"],
+    flow: Flow,
+    linear: Linear,
     k: Int[Array, ""],
     missed: Float[Array, " n_dims"],
     z: Float[Array, " n_dims"],
 ) -> tuple[Float[Array, " n_dims"], Float[Array, " n_dims"]]:
-    """Where a pinned path is at step k, and its drift there."""
+    """Where a pinned path from one start point is at step k, and its drift there."""
     P = linear.variance[k]
     R = linear.onward[k]
     last = linear.variance[-1]
     gain = _inverse_times(last, R @ P).T
     delta = gain @ missed + _root(P - gain @ R @ P) @ z
     rest = last - R @ P @ R.T
-    pull = noise @ R.T @ _inverse_times(rest, (missed - R @ delta)[:, None])[:, 0]
+    pull = flow.noise @ R.T @ _inverse_times(rest, (missed - R @ delta)[:, None])[:, 0]
     return flow.place[k] + delta, flow.velocity[k] + linear.slope[k] @ delta + pull
 
 

@@ -170,5 +170,26 @@ class Bridge(AbstractSolver):
         coupler = self._coupler(problem, Sparse.of(problem))
         return coupler.iterate(max(1, self.n_passes // 2), smooth.process, log.note)
 
+    def clocked(self, problem: Problem, smooth: Pass, log: PassLog) -> Pass:
+        """A smooth drift that changes with time, from one that does not.
+
+        Parameters
+        ----------
+        problem : Problem
+            What is asked, of a drift that does not change.
+        smooth : Pass
+            Where the passes of that ended.
+        log : PassLog
+            Told of every pass.
+
+        Returns
+        -------
+        Pass
+            Where the passes end.
+        """
+        changing = problem.with_clock()
+        coupler = self._coupler(changing, Smooth.of(changing, self.n_features))
+        return coupler.iterate(max(1, self.n_passes // 2), smooth.process, log.note)
+
     def _coupler(self, problem: Problem, structure: AbstractStructure) -> Coupler:
         return Coupler(problem, structure, Batching(self.n_points, self.n_draws))

@@ -25,6 +25,7 @@ from itofit.process.ito import ItoProcess
 from itofit.solution import Selection, Solution
 
 POLISHED = "polished"
+CLOCKED = "in time"
 # Coordinates up to which terms are polished.
 _MOST_DIMS = 20
 _MOST_DIMS_WITH_CLOCK = 15
@@ -119,6 +120,9 @@ class Engine:
     def _coupled(self, problem: Problem, log: PassLog) -> dict[str, Pass]:
         """The smooth drift, and a sparse one unless its flow runs away at once."""
         ends = {Smooth.name: self.bridge.smooth(problem, log)}
+        if not problem.time_varying:
+            with contextlib.suppress(FloatingPointError, np.linalg.LinAlgError):
+                ends[CLOCKED] = self.bridge.clocked(problem, ends[Smooth.name], log)
         with contextlib.suppress(FloatingPointError, np.linalg.LinAlgError):
             ends[Sparse.name] = self.bridge.sparse(problem, ends[Smooth.name], log)
         return ends

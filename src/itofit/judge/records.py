@@ -29,6 +29,7 @@ def selection_values(selection: Selection) -> dict[str, Any]:
         "candidates": {
             name: drift_values(_drift(process)) for name, process in selection.processes.items()
         },
+        "changing": [name for name, one in selection.processes.items() if one.drift.varies],
     }
 
 
@@ -51,7 +52,8 @@ def selection_from(
     for name, features in values["candidates"].items():
         prefix = f"{_PREFIX}{name}."
         own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-        drift = drift_of(features, own, problem.clock)
+        asked = problem.with_clock() if name in values["changing"] else problem
+        drift = drift_of(features, own, asked.clock)
         processes[name] = ItoProcess(drift, restored_noise(problem, own))
     judgements = tuple(Judgement(**judgement) for judgement in values["judgements"])
     return Selection(processes, values["between"], values["beyond"], judgements)

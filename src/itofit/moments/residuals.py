@@ -40,6 +40,8 @@ _READ = 1024
 _FEW_TRANSITIONS = 8
 # Columns of a Jacobian are filled up to a power of two from here on.
 _FEWEST_COLUMNS = 32
+# Rows of a Jacobian are filled up to a multiple of this.
+_ROWS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,6 +195,8 @@ class Simulated(Residual):
         of_drift = columns[columns < self.n_coefficients]
         of_noise = columns[columns >= self.n_coefficients] - self.n_coefficients
         n_noise = self.diffusion.n_parameters
+        n_rows = [len(rows) for rows in directions]
+        directions = [_with_empty_rows(rows) for rows in directions]
         if self._adjoints_are_cheaper(max(len(rows) for rows in directions)):
             every = self._summed(self._by_adjoints(v, directions), _CHUNK)
             first = of_drift
@@ -202,7 +206,8 @@ class Simulated(Residual):
             first = of_drift if padded is None else slice(len(of_drift))
         order = _order(columns, self.n_coefficients)
         slopes = []
-        for rows in every:
+        for count, filled in zip(n_rows, every, strict=True):
+            rows = filled[:count]
             noisy = rows[:, rows.shape[1] - n_noise :][:, of_noise]
             chosen = np.concatenate([self.speed * rows[:, first], noisy], axis=1)
             slopes.append(chosen[:, order])
@@ -555,6 +560,13 @@ def _order(
     """Where every column is once those of the noise stand after the others."""
     noise_last = np.argsort(columns >= n_coefficients, kind="stable")
     return np.argsort(noise_last, kind="stable")
+
+
+def _with_empty_rows(
+    directions: Float[np.ndarray, "n_rows n_probes"],
+) -> Float[np.ndarray, "n_filled n_probes"]:
+    """Rows of zeros up to a whole number of blocks, so that few sizes compile."""
+    return np.pad(directions, ((0, -len(directions) % _ROWS), (0, 0)))
 
 
 def _filled_up(
