@@ -6,9 +6,9 @@ from pathlib import Path
 
 ROOMS = [
     "errors", "version", "whole_file", "arrays", "snapshots", "process", "simulate", "weak",
-    "datasets", "transport", "problem", "solution", "devices", "solve", "bridge", "moments",
-    "adversarial", "forecast", "ways", "judge", "solvers", "metrics", "trust", "run_folder", "face",
-    "process_face", "baselines", "estimator", "left_out", "plot", "cli",
+    "datasets", "transport", "problem", "solution", "devices", "compiled", "solve", "bridge",
+    "moments", "adversarial", "forecast", "ways", "judge", "solvers", "metrics", "trust",
+    "run_folder", "face", "process_face", "baselines", "estimator", "left_out", "plot", "cli",
 ]  # fmt: skip
 # Left of `plot` nothing but these may be imported at the top of a file.
 CORE = {

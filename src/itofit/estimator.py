@@ -7,6 +7,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+from itofit.compiled import keep_compiled
 from itofit.devices import placed
 from itofit.errors import FitWarning, InputError
 from itofit.judge.records import selection_arrays, selection_values
@@ -451,6 +452,7 @@ class FokkerPlanckProcess(ProcessFace):
         return dictionary_coefficients(self.solution_)
 
     def _learn(self, snapshots: Snapshots, watch: Watch) -> None:
+        keep_compiled()
         solver = solver_of(self.solver)
         place = placed(self.device, f"the {solver.name} solver", prefers_cpu=solver.prefers_cpu)
         with jax.default_device(place.device):
@@ -462,6 +464,7 @@ class FokkerPlanckProcess(ProcessFace):
     def _learn_batch(
         cls, models: Sequence["FokkerPlanckProcess"], data: Sequence[Snapshots]
     ) -> None:
+        keep_compiled()
         solver = solver_of(models[0].solver)
         what = f"the {solver.name} solver"
         place = placed(models[0].device, what, prefers_cpu=solver.prefers_cpu)

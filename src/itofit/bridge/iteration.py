@@ -194,8 +194,9 @@ def _batch(x: np.ndarray, weights: np.ndarray, size: int, rng: np.random.Generat
 
 
 def _filled(count: int) -> int:
-    """The next power of two."""
-    return 1 << max(4, (count - 1).bit_length())
+    """The next of four sizes between powers of two."""
+    quarter = 1 << max(2, (count - 1).bit_length() - 3)
+    return quarter * -(-count // quarter)
 
 
 def _effective(weights: np.ndarray) -> float:

@@ -33,7 +33,8 @@ _MOST_DIMS_WITH_CLOCK = 15
 _FEW_POINTS = 500
 # What polishes.
 POLISHER = Moments(n_draws=4, n_iter=40)
-# In judging: points a snapshot, draws and steps.
+# In judging: points that a pass looks at; points, draws and steps of a polish.
+_POINTS_A_PASS = 256
 _FEWER_POINTS = 300
 _FEW_DRAWS = 2
 _FEW_STEPS = 12
@@ -109,7 +110,9 @@ class Engine:
         self, rest: Problem, names: Sequence[str], log: PassLog
     ) -> dict[str, ItoProcess]:
         """The processes of these names for other snapshots, with fewer points and draws."""
-        quicker = replace(self.bridge, n_passes=max(4, 2 * self.bridge.n_passes // 3))
+        n_passes = max(4, 2 * self.bridge.n_passes // 3)
+        n_points = min(_POINTS_A_PASS, self.bridge.n_points)
+        quicker = replace(self.bridge, n_passes=n_passes, n_points=n_points)
         ends = Engine(quicker)._coupled(rest, log)
         processes = {name: end.process for name, end in ends.items()}
         if POLISHED in names and Sparse.name in ends:
