@@ -31,6 +31,7 @@ from itofit.forecast import (
 )
 from itofit.problem import Problem, Stream
 from itofit.process.ito import ItoProcess
+from itofit.simulate.blocks import in_blocks
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshot, Snapshots, time_tolerance
 from itofit.solution import Selection, Solution
@@ -41,6 +42,8 @@ REST = "rest"
 FLOW = ", flow"
 # Of a larger cloud so many points are carried: exact transport is cubic in their number.
 _MOST_POINTS = 1000
+# Points carried at once: one program serves clouds of all sizes.
+_BLOCK = 256
 
 
 def ways_of(names: list[str]) -> list[str]:
@@ -117,8 +120,12 @@ class _Run:
         span = jnp.asarray([begin, end, self.noise], dtype=float)
         x = jnp.asarray(scaling.standardise(points), dtype=float)
         key = jax.random.fold_in(self.key, leg)
-        z = _carried(self.process, x, span, jnp.asarray(n_steps), key)
-        return scaling.restore(np.asarray(z, dtype=np.float64))
+        n = jnp.asarray(n_steps)
+        ends = [
+            np.asarray(_carried(self.process, block, span, n, jax.random.fold_in(key, k)))
+            for k, block in enumerate(in_blocks(x, _BLOCK))
+        ]
+        return scaling.restore(np.concatenate(ends)[: len(x)].astype(np.float64))
 
 
 @eqx.filter_jit

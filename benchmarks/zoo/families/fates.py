@@ -60,6 +60,11 @@ def _polygon(n_wells: int, radius: float) -> np.ndarray:
     return radius * np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
+def branching(n_fates: int, radius: float, n_dims: int) -> Diffusion:
+    """So many fates on a circle, in all of `n_dims` coordinates."""
+    return _Branching(_polygon(n_fates, radius), n_dims).law()
+
+
 _PAIR = np.array([[1.5], [-1.5]])
 _TIMES = (0.0, 0.4, 0.8, 1.4, 2.0, 3.0)
 
@@ -86,7 +91,7 @@ TASKS: tuple[KnownTask, ...] = (
         name="three_fates_10d",
         family="fates",
         asks=INTERPOLATE,
-        law=_Branching(_polygon(3, 2.0), 10).law(),
+        law=branching(3, 2.0, 10),
         times=_TIMES,
         asked=interior(_TIMES, 3),
         counts=500,
@@ -95,7 +100,7 @@ TASKS: tuple[KnownTask, ...] = (
         name="five_fates_30d",
         family="fates",
         asks=FORECAST,
-        law=_Branching(_polygon(5, 3.0), 30).law(),
+        law=branching(5, 3.0, 30),
         times=(0.0, 0.4, 0.8, 1.4, 2.0, 3.0),
         asked=(3.0,),
         counts=600,

@@ -23,6 +23,7 @@ from itofit.process.drift import FeatureDrift
 from itofit.process.features import core_box
 from itofit.process.ito import ItoProcess
 from itofit.process.noise import AbstractDiffusion
+from itofit.simulate.blocks import in_blocks
 from itofit.snapshots.clouds import Snapshots
 
 # Told of every pass how its misses compare with what was expected of them.
@@ -30,6 +31,8 @@ Note = Callable[[float], None]
 
 # Flows stay within the data and so many sds around them.
 _MARGIN = 1.5
+# Places at which features are read at once.
+_READ = 1024
 # Passes before sums are averaged, and the part of a pass in the average after it.
 _BURN_IN = 5
 
@@ -110,7 +113,7 @@ class Coupler:
         for n, pin in enumerate(pins):
             gap = self.snapshots.times[n + 1] - self.snapshots.times[n]
             worth = min(_effective(self.snapshots.weights[k]) for k in (n, n + 1))
-            phi = np.asarray(_features_at(drift, pin.points, pin.times))
+            phi = _features_of(drift, pin)
             c = np.asarray(pin.weights) * worth * gap / total
             parts.append((phi, np.asarray(pin.drift) / self.speed, c))
         return Sums.of(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -172,6 +175,13 @@ def _missed(pins: list[Pinned]) -> float:
     missed = sum(pin.weights @ pin.missed**2 for pin in pins)
     expected = sum(jnp.diag(pin.spread) for pin in pins)
     return float(jnp.mean(missed / jnp.maximum(expected, 1e-20)))
+
+
+def _features_of(drift: FeatureDrift, pin: Pinned) -> Float[np.ndarray, "n n_features"]:
+    """At the places of pinned paths."""
+    blocks = zip(in_blocks(pin.points, _READ), in_blocks(pin.times, _READ), strict=True)
+    read = [np.asarray(_features_at(drift, x, t)) for x, t in blocks]
+    return np.concatenate(read)[: len(pin.points)]
 
 
 @eqx.filter_jit

@@ -23,13 +23,23 @@ from jaxtyping import Array, Float, Int
 
 from itofit.process.drift import FeatureDrift
 from itofit.process.ito import ItoProcess
+from itofit.simulate.blocks import in_blocks
 from itofit.transport.stabilised import conditional_plan, whitened_costs
 
 # Dimensions up to which the slope of the drift bends the pins.
 MOST_LINEARISED = 8
 N_STEPS = 10
+# Points whose flows are followed at once.
+_BLOCK = 256
 # Part of its trace that is added to a covariance before it is factored.
 _JITTER = 1e-5
+
+
+class Span(NamedTuple):
+    """The time of a snapshot, and the time to the next."""
+
+    begin: Float[Array, ""]
+    length: Float[Array, ""]
 
 
 class Gap(NamedTuple):
@@ -41,6 +51,11 @@ class Gap(NamedTuple):
     y_weights: Float[Array, " m"]
     begin: Float[Array, ""]
     length: Float[Array, ""]
+
+    @property
+    def span(self) -> Span:
+        """When it is."""
+        return Span(self.begin, self.length)
 
 
 class Box(NamedTuple):
@@ -112,23 +127,25 @@ class _Pairs(NamedTuple):
 def pinned(process: ItoProcess, gap: Gap, box: Box, draws: Draws, linearised: bool) -> Pinned:
     """Places on the pinned paths of every start point, stratified in time.
 
-    In two programs: what follows the flow serves all drifts.
+    In two programs: what follows the flow serves all drifts. Flows are followed in blocks, so that
+    one program serves all sizes.
     """
-    flow, linear = _flowing(process, gap, box, linearised)
+    about = [_flowing(process, x, gap.span, box, linearised) for x in in_blocks(gap.x, _BLOCK)]
+    flow, linear = jax.tree.map(lambda *parts: jnp.concatenate(parts)[: len(gap.x)], *about)
     return _pinned_about(flow, linear, gap, draws)
 
 
 @eqx.filter_jit
 def _flowing(
-    process: ItoProcess, gap: Gap, box: Box, linearised: bool
+    process: ItoProcess, starts: Float[Array, "n n_dims"], span: Span, box: Box, linearised: bool
 ) -> tuple[Flow, Linear | None]:
     """The flow from every start point, and what the noise adds where that is asked for."""
-    noise = jax.vmap(lambda x: _covariance(process, x))(gap.x)
-    place, velocity = jax.vmap(lambda x: _flow(process, x, gap, box))(gap.x)
+    noise = jax.vmap(lambda x: _covariance(process, x))(starts)
+    place, velocity = jax.vmap(lambda x: _flow(process, x, span, box))(starts)
     flow = Flow(place, velocity, noise)
     if not linearised:
         return flow, None
-    return flow, jax.vmap(lambda x, a: _linear(process, x, a, gap))(place, noise)
+    return flow, jax.vmap(lambda x, a: _linear(process, x, a, span))(place, noise)
 
 
 @jax.jit
@@ -164,13 +181,13 @@ def _covariance(process: ItoProcess, x: Float[Array, " n_dims"]) -> Float[Array,
 
 
 def _flow(
-    process: ItoProcess, x: Float[Array, " n_dims"], gap: Gap, box: Box
+    process: ItoProcess, x: Float[Array, " n_dims"], span: Span, box: Box
 ) -> tuple[Float[Array, "n_places n_dims"], Float[Array, "n_steps n_dims"]]:
     """Places and velocities of midpoint steps."""
-    h = gap.length / N_STEPS
+    h = span.length / N_STEPS
 
     def step(place, k):
-        now = gap.begin + k * h
+        now = span.begin + k * h
         velocity = process.drift.at(now)(place)
         middle = process.drift.at(now + 0.5 * h)(place + 0.5 * h * velocity)
         return jnp.clip(place + h * middle, box.low, box.high), (place, velocity)
@@ -183,13 +200,13 @@ def _linear(
     process: ItoProcess,
     place: Float[Array, "n_places n_dims"],
     noise: Float[Array, "n_dims n_dims"],
-    gap: Gap,
+    span: Span,
 ) -> Linear:
-    h = gap.length / N_STEPS
+    h = span.length / N_STEPS
     eye = jnp.eye(len(noise), dtype=noise.dtype)
 
     def slope_at(k):
-        drift = process.drift.at(gap.begin + k * h)
+        drift = process.drift.at(span.begin + k * h)
         assert isinstance(drift, FeatureDrift)
         return drift.slope(place[k])
 

@@ -19,13 +19,15 @@ from itofit.process.ito import ItoProcess
 from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.snapshots.scaling import Scaling
 from itofit.solution import Judgement
-from itofit.ways import Ways, ways_of
+from itofit.ways import LINES, REST, Ways, ways_of
 
 # Points of a forecast and of a snapshot left out that are compared.
 _MOST_POINTS = 400
 # Snapshots left out at the most: interior ones, and at the end.
 MOST_INTERIOR = 3
 MOST_LAST = 2
+# What the ways that learn nothing count before judging.
+_PRIOR = {LINES: 0.15, REST: 0.05}
 # A forecast may leave the data by so many of their widths.
 _FAR = 10.0
 
@@ -80,11 +82,9 @@ def judged(problem: Problem, fit: Fit, names: list[str]) -> Verdict:
         single = np.eye(len(ways))
         scores = {way: energies.distance(single[i]) for i, way in enumerate(ways)}
         judgements.append(Judgement(fold.snapshot.time, fold.beyond, scores))
-    prior = np.full(len(ways), 1.0 / len(ways))
-    weights = {
-        beyond: stacked(energies, prior) if energies else _unjudged(ways, names)
-        for beyond, energies in by_kind.items()
-    }
+    prior = _prior(ways)
+    trivial = [ways.index(LINES), ways.index(REST)]
+    weights = {beyond: stacked(energies, prior, trivial) for beyond, energies in by_kind.items()}
     return Verdict(
         between=dict(zip(ways, weights[False].tolist(), strict=True)),
         beyond=dict(zip(ways, weights[True].tolist(), strict=True)),
@@ -92,9 +92,10 @@ def judged(problem: Problem, fit: Fit, names: list[str]) -> Verdict:
     )
 
 
-def _unjudged(ways: list[str], names: list[str]) -> np.ndarray:
-    """Where nothing can be left out, the first of the processes."""
-    return np.asarray([float(way == names[0]) for way in ways])
+def _prior(ways: list[str]) -> np.ndarray:
+    """What ways count where nothing can be left out: all those of processes the same."""
+    of_process = (1.0 - sum(_PRIOR.values())) / (len(ways) - len(_PRIOR))
+    return np.asarray([_PRIOR.get(way, of_process) for way in ways])
 
 
 def _left_out(problem: Problem, k: int, among: range, *, beyond: bool) -> LeftOut | None:

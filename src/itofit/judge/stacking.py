@@ -1,12 +1,16 @@
 """Weights of a mixture of forecasts: those of least energy distance to what was left out.
 
-    E(w) = sum over snapshots left out of  (2 w'A - w'B w) / s,      w >= 0,  sum w = 1
-    A_i = E|X_i - Y|,   B_ij = E|X_i - X_j|,   s = E|Y - Y'|
+    minimise   E(w) + doubt E(best) sum_i (w_i - p_i)^2 / p_i        w >= 0,  sum w = 1
+    E(w)     = sum over snapshots left out of  worth (2 w'A - w'B w) / (size s)
+    A_i = E|X_i - Y|,   B_ij = E|X_i - X_j|,   s = E|Y - Y'|,   size = that of the best trivial way
 
 The energy distance of a mixture is a quadratic function of its weights, and a convex one, so the
-best mixture is found without another forecast.
+best mixture is found without another forecast. A few snapshots left out tell a large difference
+from none and not a small one: weights are drawn to those of a prior p, the more so the less even
+the best mixture is near.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +18,7 @@ from jaxtyping import Float
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
-# What is paid for the square of a weight: near ties are shared.
-_TIE = 0.01
+_DOUBT = 0.3
 _NOTHING = 0.02
 # Points of a snapshot that make it count half.
 _HANDFUL = 20.0
@@ -26,11 +29,13 @@ class Energies:
     """Mean distances of the clouds of all ways to the one left out, and to one another, over s.
 
     - `worth`: what the snapshot left out counts, near 1 unless it has a handful of points.
+    - `chance`: the energy distance of two clouds of these sizes from one law.
     """
 
     to_truth: Float[np.ndarray, " n_ways"]
     between: Float[np.ndarray, "n_ways n_ways"]
     worth: float
+    chance: float
 
     @classmethod
     def of(cls, clouds: list[np.ndarray], truth: np.ndarray, weights: np.ndarray) -> "Energies":
@@ -44,29 +49,54 @@ class Energies:
                 between[i, j] = between[j, i] = float(np.mean(cdist(x, y)))
         n_effective = 1.0 / float(weights @ weights)
         worth = n_effective / (n_effective + _HANDFUL)
-        return cls(np.asarray(to_truth) / size, between / size, worth)
+        chance = 1.0 / n_effective + 1.0 / min(len(x) for x in clouds)
+        return cls(np.asarray(to_truth) / size, between / size, worth, chance)
 
     def distance(self, w: Float[np.ndarray, " n_ways"]) -> float:
         """The energy distance of a mixture."""
         return float(2.0 * w @ self.to_truth - w @ self.between @ w - 1.0)
 
+    def size(self, trivial: Sequence[int]) -> float:
+        """The energy distance of the best of these ways, or what chance alone makes."""
+        every = np.eye(len(self.to_truth))
+        return max(self.chance, min(self.distance(every[i]) for i in trivial))
 
-def stacked(energies: list[Energies], prior: Float[np.ndarray, " n_ways"]) -> np.ndarray:
-    """The weights; ways that hardly count are left out."""
-    A = np.sum([e.worth * e.to_truth for e in energies], axis=0)
-    B = np.sum([e.worth * e.between for e in energies], axis=0)
+
+def stacked(
+    energies: Sequence[Energies],
+    prior: Float[np.ndarray, " n_ways"],
+    trivial: Sequence[int],
+) -> Float[np.ndarray, " n_ways"]:
+    """The weights; ways that hardly count are left out.
+
+    Distances are in units of the best of the `trivial` ways, those that learn nothing.
+    """
+    if not energies:
+        return prior
+    parts = np.asarray([e.worth / e.size(trivial) for e in energies])
+    A = parts @ np.stack([e.to_truth for e in energies])
+    B = np.tensordot(parts, np.stack([e.between for e in energies]), 1)
+    best = _least(A, B, prior, 0.0)
+    missed = float(parts @ [e.distance(best) for e in energies])
+    w = _least(A, B, prior, _DOUBT * max(missed, 0.0))
+    w = np.where(w > _NOTHING, w, 0.0)
+    return w / np.sum(w)
+
+
+def _least(A: np.ndarray, B: np.ndarray, prior: np.ndarray, doubt: float) -> np.ndarray:
+    """The minimum, and the prior where that cannot be found."""
+    # A trace of it makes the minimum unique.
+    penalty = doubt + 1e-6 * float(np.max(A))
 
     def loss(w):
-        return 2.0 * w @ A - w @ B @ w + _TIE * float(w @ w)
+        return 2.0 * w @ A - w @ B @ w + penalty * float(np.sum((w - prior) ** 2 / prior))
 
     def slope(w):
-        return 2.0 * A - 2.0 * B @ w + 2.0 * _TIE * w
+        return 2.0 * A - 2.0 * B @ w + 2.0 * penalty * (w - prior) / prior
 
     sum_is_one = {"type": "eq", "fun": lambda w: np.sum(w) - 1.0, "jac": np.ones_like}
     bounds = [(0.0, 1.0)] * len(A)
     found = minimize(
         loss, prior, jac=slope, bounds=bounds, constraints=[sum_is_one], method="SLSQP"
     )
-    w = found.x if np.all(np.isfinite(found.x)) else prior
-    w = np.where(w > _NOTHING, w, 0.0)
-    return w / np.sum(w)
+    return found.x if np.all(np.isfinite(found.x)) else prior
