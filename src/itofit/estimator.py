@@ -4,15 +4,18 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from itofit.compiled import keep_compiled
 from itofit.devices import placed
 from itofit.errors import FitWarning, InputError
 from itofit.judge.records import selection_arrays, selection_values
-from itofit.problem import Problem, Streams
-from itofit.process.drift import members_of
+from itofit.problem import FREE, Problem, Streams
+from itofit.process.drift import AbstractDrift, members_of, potential_of
 from itofit.process.ito import ItoProcess, rescaled
 from itofit.process.noise import LEARN
 from itofit.process_face import ProcessFace, warn_of_ending
@@ -82,6 +85,9 @@ class FokkerPlanckProcess(ProcessFace):
         Whether the drift may change with time, g(x, t), smoothly between the first and the last
         snapshot; after that it stays as it is there. Not of the adversarial solver; of the moments
         solver in fewer than 16 dimensions.
+    drift : {"free", "potential"}
+        Any vector field, or minus the gradient of a potential in the units of the snapshots, which
+        should be the same for all coordinates. A potential leaves out rotations.
     device : {"auto", "cpu", "gpu"}
         Where to compute; "auto" is where the solver is faster.
     random_state : int or None
@@ -129,6 +135,7 @@ class FokkerPlanckProcess(ProcessFace):
         dt: float | Literal["auto"] = "auto",
         solver: str | AbstractSolver = DEFAULT,
         time_varying: bool = False,
+        drift: str = FREE,
         device: str = "auto",
         random_state: int | np.integer | None = None,
         verbose: bool = False,
@@ -139,9 +146,86 @@ class FokkerPlanckProcess(ProcessFace):
         self.dt = dt
         self.solver = solver
         self.time_varying = time_varying
+        # `drift` is the question what the drift is somewhere.
+        self._drift = drift
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters of the constructor.
+
+        Parameters
+        ----------
+        deep : bool
+            Those of parameters that have parameters as well.
+
+        Returns
+        -------
+        dict
+            By name.
+
+        Examples
+        --------
+        >>> FokkerPlanckProcess(drift="potential").get_params()["drift"]
+        'potential'
+        """
+        return super().get_params(deep) | {"drift": self._drift}
+
+    def set_params(self, **params: Any) -> "FokkerPlanckProcess":
+        """Change parameters of the constructor.
+
+        Parameters
+        ----------
+        **params
+            By name.
+
+        Returns
+        -------
+        FokkerPlanckProcess
+            The same object.
+
+        Examples
+        --------
+        >>> FokkerPlanckProcess().set_params(drift="potential")
+        FokkerPlanckProcess(drift='potential')
+        """
+        self._drift = params.pop("drift", self._drift)
+        return super().set_params(**params)
+
+    def potential(self, x: Any, time: Any = None) -> np.ndarray:
+        """The potential U(x), or U(x, t), of which the drift is minus the gradient.
+
+        Parameters
+        ----------
+        x : array of shape (n_dims,) or (n, n_dims)
+            One state, or rows of states.
+        time : float or array, optional
+            Of a drift that changes with time: one for all states, or one for every row.
+
+        Returns
+        -------
+        array of shape () or (n,)
+            In squared units of state per unit of time; 0 at the mean of the data.
+
+        Raises
+        ------
+        InputError
+            Where the drift is free.
+
+        Examples
+        --------
+        With `FokkerPlanckProcess(drift="potential").fit(snapshots)`::
+
+            model.potential([[0.0, 0.0], [1.0, 0.0]])
+        """
+        states = self._standardised(x)
+        times = self._times_of(time, len(states.rows))
+        drift = self.standard_process_.drift
+        potential_of(drift.at(0.0))
+        values = np.asarray(_potential(drift, states.rows, times), dtype=np.float64)
+        U = self.scaling_.area * values
+        return U[0, ...] if states.single else U
 
     @property
     def members_(self) -> list[ItoProcess]:
@@ -484,6 +568,7 @@ class FokkerPlanckProcess(ProcessFace):
             scaling=solver.scaling(snapshots, streams),
             streams=streams,
             time_varying=self.time_varying,
+            drift=self._drift,
         )
 
     def _solved(
@@ -554,6 +639,7 @@ class FokkerPlanckProcess(ProcessFace):
             scaling=Scaling(arrays["scaling.mean"], arrays["scaling.sd"]),
             streams=Streams(values["seed"]),
             time_varying=self.time_varying,
+            drift=self._drift,
         )
         problem = problem.as_fitted(
             step_given=not is_automatic(self.dt), refinement=values["refinement"]
@@ -573,5 +659,18 @@ def _refuse(moved: dict[str, Any]) -> None:
         raise InputError(
             expected="parameters that FokkerPlanckProcess knows",
             found=name,
-            hint="sigma, dt, solver, time_varying, device, random_state, verbose",
+            hint="sigma, dt, solver, time_varying, drift, device, random_state, verbose",
         )
+
+
+@eqx.filter_jit
+def _potential(
+    drift: AbstractDrift, states: Float[Array, "n n_dims"], times: Float[Array, " n"]
+) -> Float[Array, " n"]:
+    """V at every state, less that at the origin of these units."""
+
+    def height(x, t):
+        V = potential_of(drift.at(t))
+        return V(x) - V(jnp.zeros_like(x))
+
+    return jax.vmap(height)(states, times)

@@ -23,6 +23,10 @@ from itofit.simulate.step_size import chosen_step, is_automatic
 from itofit.snapshots.clouds import Snapshots
 from itofit.snapshots.scaling import Scaling
 
+FREE = "free"
+POTENTIAL = "potential"
+DRIFTS = (FREE, POTENTIAL)
+
 
 class Stream(enum.IntEnum):
     """What random numbers are for; no two purposes share a stream."""
@@ -120,6 +124,8 @@ class Problem:
         Whether the user chose the step.
     time_varying : bool
         Whether the drift may change with time.
+    drift : {"free", "potential"}
+        What the drift may be.
     refinement : int
         How often the step has been halved.
 
@@ -145,6 +151,7 @@ class Problem:
     streams: Streams
     step_given: bool = True
     time_varying: bool = False
+    drift: str = FREE
     refinement: int = 0
 
     @classmethod
@@ -157,6 +164,7 @@ class Problem:
         scaling: Scaling,
         streams: Streams,
         time_varying: bool = False,
+        drift: str = FREE,
     ) -> "Problem":
         """The problem of a fit.
 
@@ -174,12 +182,18 @@ class Problem:
             All randomness of the fit.
         time_varying : bool
             Whether the drift may change with time.
+        drift : {"free", "potential"}
+            Any vector field, or one that is minus the gradient of a potential in the user's units.
 
         Returns
         -------
         Problem
             For `solver.solve`.
         """
+        if drift not in DRIFTS:
+            raise InputError(
+                expected=f"drift to be one of {', '.join(DRIFTS)}", found=f"{drift!r}", hint=FREE
+            )
         snapshots = scaling.transform(observed)
         if is_learned(sigma):
             rng = streams.rng(Stream.noise_network)
@@ -196,6 +210,7 @@ class Problem:
             streams,
             step_given=not is_automatic(dt),
             time_varying=bool(time_varying),
+            drift=drift,
         )
 
     @functools.cached_property
@@ -212,6 +227,11 @@ class Problem:
     def clock(self) -> Clock | None:
         """For a drift that changes with time."""
         return Clock.over(self.snapshots.times) if self.time_varying else None
+
+    @property
+    def has_potential(self) -> bool:
+        """Whether the drift is the gradient of a potential."""
+        return self.drift == POTENTIAL
 
     def as_fitted(self, *, step_given: bool, refinement: int) -> "Problem":
         """The same as a fit left it.
@@ -249,6 +269,16 @@ class Problem:
             That is time-varying.
         """
         return replace(self, time_varying=True)
+
+    def with_potential(self) -> "Problem":
+        """The same with a drift that is the gradient of a potential.
+
+        Returns
+        -------
+        Problem
+            Of such a drift.
+        """
+        return replace(self, drift=POTENTIAL)
 
     def with_noise(self, diffusion: AbstractDiffusion) -> "Problem":
         """The same with another noise.

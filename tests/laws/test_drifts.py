@@ -23,12 +23,15 @@ from itofit.process.drift import (
     CorrectedDrift,
     MeanDrift,
     PlainNetworkDrift,
+    PotentialDrift,
+    PotentialNetworkDrift,
     RescaledDrift,
     StagedDrift,
     members_of,
     stacked,
 )
 from itofit.process.network import xavier_network
+from itofit.process.potentials import sparse_terms
 from itofit.snapshots import Scaling
 
 
@@ -45,6 +48,14 @@ def staged(key):
 def clocked(key):
     """A drift that changes with time: W' [x, tau]."""
     return FeatureDrift(lambda x: x, jax.random.normal(key, (4, 3)), Clock.over(np.arange(3.0)))
+
+
+def potential(key):
+    """A drift of a potential that changes with time."""
+    terms = sparse_terms(np.array([0.5, 1.0, 2.0]), np.full(4, -3.0), np.full(4, 3.0))
+    w = 0.1 * jax.random.normal(key, (terms.n_features, 1))
+    clock = Clock.over(np.arange(3.0))
+    return PotentialDrift(terms.features, w, metric=jnp.array([0.5, 1.0, 2.0]), clock=clock)
 
 
 def network(key):
@@ -64,6 +75,10 @@ DRIFTS = {
     "corrected": lambda k: CorrectedDrift(clocked(k), network(k)),
     "rescaled": lambda k: RescaledDrift(clocked(k), jnp.ones(3), jnp.full(3, 2.0)),
     "mean": lambda k: MeanDrift(stacked([network(k) for k in jax.random.split(k, 2)])),
+    "potential": potential,
+    "potential network": lambda k: PotentialNetworkDrift.create(
+        np.ones(3), width=8, depth=2, speed=2.0, last_gain=0.1, key=k
+    ),
     "mean of clocked": lambda k: MeanDrift(stacked([clocked(k) for k in jax.random.split(k, 2)])),
 }
 

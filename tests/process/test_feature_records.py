@@ -10,6 +10,7 @@ import pytest
 from itofit.process.feature_records import described, rebuilt
 from itofit.process.features import FunctionFeatures, Joined, affine, joined, polynomials, ridges
 from itofit.process.fourier import FourierFeatures
+from itofit.process.potentials import smooth_terms, sparse_terms
 
 BOX = np.full(2, 1.5)
 
@@ -27,7 +28,13 @@ def powers():
     return polynomials(2, -BOX, BOX).features
 
 
+def smooth_potential():
+    return smooth_terms(np.array([0.5, 2.0]), 2, 6, np.random.default_rng(0)).features
+
+
 MAKERS = {
+    "smooth potential": smooth_potential,
+    "sparse potential": lambda: sparse_terms(np.array([0.5, 2.0]), -BOX, BOX).features,
     "waves": waves,
     "some waves": lambda: waves().only(np.array([0, 2, 4, 9])),
     "monomials": powers,

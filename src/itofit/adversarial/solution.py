@@ -7,7 +7,13 @@ import numpy as np
 
 from itofit.adversarial.training import TrainedRun
 from itofit.problem import Problem
-from itofit.process.drift import AbstractDrift, CorrectedDrift, FeatureDrift, MeanDrift, stacked
+from itofit.process.drift import (
+    AbstractDrift,
+    AbstractLinearDrift,
+    CorrectedDrift,
+    MeanDrift,
+    stacked,
+)
 from itofit.process.ito import ItoProcess
 from itofit.process.noise import mean_noise
 from itofit.solution import Outcome, Solution, TrainingHistory
@@ -41,14 +47,14 @@ class AdversarialSolution(Solution):
     def values(self) -> dict[str, Any]:
         drift = self.process.drift
         base = drift.base if isinstance(drift, CorrectedDrift) else None
-        return {"features": drift_values(base) if isinstance(base, FeatureDrift) else []}
+        return {"features": drift_values(base) if isinstance(base, AbstractLinearDrift) else []}
 
     def arrays(self) -> dict[str, np.ndarray]:
         drift = self.process.drift
         arrays = noise_arrays(self.process.diffusion)
         if not isinstance(drift, CorrectedDrift):
             return arrays | named_arrays(drift, "drift")
-        assert isinstance(drift.base, FeatureDrift)
+        assert isinstance(drift.base, AbstractLinearDrift)
         return arrays | named_arrays(drift.correction, "drift") | drift_arrays(drift.base)
 
 

@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from itofit.adversarial.learners import learner_of
 from itofit.adversarial.options import AdversarialOptions
@@ -92,7 +92,7 @@ class Adversarial(AbstractSolver, AdversarialOptions):
     drift_form : {"staged", "skip", "plain"}
         "staged" begins with each coordinate by itself and takes in all affine terms, then
         polynomials or a network in their place, for as long as that pays; "skip" is a network with
-        an affine skip, "plain" the paper's.
+        an affine skip, "plain" the paper's. A potential is a network with a quadratic skip always.
     gain : float or None
         What a stage took in stays if chi-squared fell by this much for each coordinate; None: all.
     n_iter : int
@@ -223,7 +223,7 @@ class Adversarial(AbstractSolver, AdversarialOptions):
     def restore(
         self, problem: Problem, values: dict[str, Any], arrays: dict[str, np.ndarray]
     ) -> AdversarialSolution:
-        like = fresh_drift(problem.snapshots, problem.span, self, key=jax.random.key(0))
+        like = self._fresh(problem, problem.snapshots, jax.random.key(0))
         like = _whole(like, problem.diffusion)
         if self.n_members > 1:
             like = MeanDrift(stacked([like] * self.n_members))
@@ -258,8 +258,11 @@ class Adversarial(AbstractSolver, AdversarialOptions):
         here = eqx.combine(jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), weights), rest)
         key = problem.streams.key(Stream.correction)
         training = self._split(problem.snapshots, problem.streams)[0]
-        correction = fresh_drift(training, problem.span, self, key=key)
+        correction = self._fresh(problem, training, key)
         return ItoProcess(CorrectedDrift(here.drift, correction), here.diffusion)
+
+    def _fresh(self, problem: Problem, training: Snapshots, key: PRNGKeyArray) -> AbstractDrift:
+        return fresh_drift(training, problem.span, self, _metric(problem), key=key)
 
     def _trained(
         self,
@@ -294,6 +297,7 @@ class Adversarial(AbstractSolver, AdversarialOptions):
                 problem.mesh,
                 self,
                 key=key,
+                metric=_metric(problem),
             )
             for drift, key in zip(drifts, self._keys(problem), strict=True)
         ]
@@ -312,6 +316,10 @@ class Adversarial(AbstractSolver, AdversarialOptions):
         seed = problem.streams.seed
         asked = (asdict(self), problem.dt, problem.refinement, seed)
         return folder.of(fingerprint(X, t, w, factor, *asked), problem.refinement)
+
+
+def _metric(problem: Problem) -> Float[np.ndarray, " n_dims"] | None:
+    return problem.scaling.metric if problem.has_potential else None
 
 
 def _check(problem: Problem) -> None:

@@ -47,6 +47,7 @@ from itofit.process.drift import (
     AbstractDrift,
     NetworkDrift,
     PlainNetworkDrift,
+    PotentialNetworkDrift,
     StagedDrift,
     stacked,
 )
@@ -89,11 +90,12 @@ def prepared(
     options: AdversarialOptions,
     *,
     key: PRNGKeyArray,
+    metric: Float[np.ndarray, " n_dims"] | None = None,
 ) -> Contest:
     """A contest on snapshots in the units the solver works in, before its first iteration.
 
-    `learner` is where to start, None for the fresh drift of the options. A `diffusion` with
-    parameters is where learning them starts.
+    `learner` is where to start, None for the fresh drift of the options, with a potential where
+    there is a `metric`. A `diffusion` with parameters is where learning them starts.
     """
     k_init, k_run, k_criterion = jax.random.split(key, 3)
     game = Game.between(training, diffusion, mesh, options)
@@ -109,7 +111,7 @@ def prepared(
         criterion = HeldOutCriterion.on(held_out, scale, diffusion, game.legs, key=k_criterion)
     if learner is None:
         span = float(mesh.times[-1] - mesh.times[0])
-        learner = learner_of(fresh_drift(training, span, options, key=k_init))
+        learner = learner_of(fresh_drift(training, span, options, metric, key=k_init))
     if isinstance(diffusion, LearnedDiffusion):
         learner = NoisyLearner(learner, diffusion)
     return Contest(game, criterion, first_run(game, learner, adversary, criterion), k_run)
@@ -142,15 +144,24 @@ def play(
 
 
 def fresh_drift(
-    training: Snapshots, span: float, options: AdversarialOptions, *, key: PRNGKeyArray
+    training: Snapshots,
+    span: float,
+    options: AdversarialOptions,
+    metric: Float[np.ndarray, " n_dims"] | None = None,
+    *,
+    key: PRNGKeyArray,
 ) -> AbstractDrift:
     """The drift a run begins with: in stages, a network with an affine skip, or the paper's plain
-    one.
+    one; with a metric that of a potential, a network with a quadratic skip.
     """
     width = options.drift_width
     depth = options.drift_depth
     n_dims = training.n_dims
     speed = 4.0 / span
+    if metric is not None:
+        return PotentialNetworkDrift.create(
+            metric, width=width, depth=depth, speed=speed, last_gain=0.1, key=key
+        )
     if options.drift_form == "plain":
         return PlainNetworkDrift(xavier_network([n_dims, *[width] * depth, n_dims], key=key))
     if options.drift_form == "skip":

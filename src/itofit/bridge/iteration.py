@@ -17,9 +17,9 @@ from jaxtyping import Array, Float
 from itofit.bridge.noise import first_guess, learned_from
 from itofit.bridge.pins import MOST_LINEARISED, Box, Draws, Gap, Pinned, pinned
 from itofit.bridge.regression import Regression, Sums
-from itofit.bridge.structures import AbstractStructure
+from itofit.bridge.structures import AbstractStructure, Samples
 from itofit.problem import Problem, Stream
-from itofit.process.drift import FeatureDrift
+from itofit.process.drift import AbstractLinearDrift
 from itofit.process.features import core_box
 from itofit.process.ito import ItoProcess
 from itofit.process.noise import AbstractDiffusion
@@ -86,10 +86,8 @@ class Coupler:
 
     def at_rest(self) -> ItoProcess:
         """The process before anything is known: no drift."""
-        n_dims = self.snapshots.n_dims
-        W = jnp.zeros((self.structure.dictionary.n_features, n_dims))
-        drift = FeatureDrift(self.structure.dictionary.features, W, self.problem.clock)
-        return ItoProcess(drift, self.problem.diffusion)
+        W = np.zeros((self.structure.dictionary.n_features, self.structure.n_outputs))
+        return ItoProcess(self.structure.drift(W, self.problem.clock), self.problem.diffusion)
 
     def drawn(self, process: ItoProcess, number: int) -> list[Pinned]:
         """The pinned paths of all gaps, in the given pass."""
@@ -104,26 +102,23 @@ class Coupler:
             pins.append(pinned(process, gap, self.box, draws, linearised))
         return pins
 
-    def sums(self, pins: list[Pinned]) -> Sums:
+    def sums(self, pins: list[Pinned], before: Regression | None = None) -> Sums:
         """Of the regression over all gaps, each worth as many points as its snapshots have."""
         parts = []
         total = float(np.mean(np.diff(self.snapshots.times)))
         drift = self.at_rest().drift
-        assert isinstance(drift, FeatureDrift)
+        assert isinstance(drift, AbstractLinearDrift)
         for n, pin in enumerate(pins):
             gap = self.snapshots.times[n + 1] - self.snapshots.times[n]
             worth = min(_effective(self.snapshots.weights[k]) for k in (n, n + 1))
             phi = _features_of(drift, pin)
             c = np.asarray(pin.weights) * worth * gap / total
-            parts.append((phi, np.asarray(pin.drift) / self.speed, c))
-        return Sums.of(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+            parts.append(Samples(phi, np.asarray(pin.drift) / self.speed, c))
+        return self.structure.sums(parts, before)
 
     def process(self, W: np.ndarray, diffusion: AbstractDiffusion) -> ItoProcess:
         """With these coefficients."""
-        rest = self.at_rest().drift
-        assert isinstance(rest, FeatureDrift)
-        coefficients = jnp.asarray(self.speed * W, dtype=float)
-        return ItoProcess(FeatureDrift(rest.features, coefficients, rest.clock), diffusion)
+        return ItoProcess(self.structure.drift(self.speed * W, self.problem.clock), diffusion)
 
     def iterate(
         self, n_passes: int, start: ItoProcess | None = None, note: Note | None = None
@@ -137,7 +132,7 @@ class Coupler:
         missed: list[float] = []
         for number in range(n_passes):
             pins = self.drawn(process, number)
-            fresh = self.sums(pins)
+            fresh = self.sums(pins, fitted)
             if not fresh.is_finite:
                 break  # its flow runs away: the pass before is as far as it goes
             part = 1.0 if number < _BURN_IN else 2.0 / (number - _BURN_IN + 3.0)
@@ -186,8 +181,8 @@ def _features_of(drift: FeatureDrift, pin: Pinned) -> Float[np.ndarray, "n n_fea
 
 @eqx.filter_jit
 def _features_at(
-    drift: FeatureDrift, points: Float[Array, "n n_dims"], times: Float[Array, " n"]
-) -> Float[Array, "n n_features"]:
+    drift: AbstractLinearDrift, points: Float[Array, "n n_dims"], times: Float[Array, " n"]
+) -> Float[Array, "n *n_dims n_features"]:
     return jax.vmap(lambda x, t: drift.at(t).phi(x))(points, times)
 
 

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from itofit.process.drift import FeatureDrift
+from itofit.process.drift import AbstractLinearDrift
 from itofit.process.ito import ItoProcess
 from itofit.simulate.blocks import in_blocks
 from itofit.transport.stabilised import conditional_plan, whitened_costs
@@ -207,7 +207,7 @@ def _linear(
 
     def slope_at(k):
         drift = process.drift.at(span.begin + k * h)
-        assert isinstance(drift, FeatureDrift)
+        assert isinstance(drift, AbstractLinearDrift)
         return drift.slope(place[k])
 
     slope = jax.vmap(slope_at)(jnp.arange(N_STEPS + 1))

@@ -73,6 +73,15 @@ class Sums:
         """Whether all of them are."""
         return all(np.all(np.isfinite(s)) for s in (self.gram, self.cross, self.squares))
 
+    def plus(self, other: "Sums") -> "Sums":
+        """Of the samples of both."""
+        return Sums(
+            self.gram + other.gram,
+            self.cross + other.cross,
+            self.squares + other.squares,
+            self.count + other.count,
+        )
+
     def mixed(self, other: "Sums", fraction: float) -> "Sums":
         """So many parts of the other."""
         old = 1.0 - fraction

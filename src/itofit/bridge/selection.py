@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.linalg import cho_solve
 
 from itofit.bridge.regression import Sums, factored
@@ -40,6 +40,11 @@ class Terms:
         count = Counter(group.kind for group in self.groups)
         return np.log([max(2.0, count[group.kind] * self.n_outputs) for group in self.groups])
 
+    @property
+    def always(self) -> Bool[np.ndarray, " n_terms"]:
+        """Those whose drift is constant, which are always there."""
+        return np.asarray([group.kind == "constant" for group in self.groups])
+
     def divisors(self, term: int) -> list[int]:
         """Terms that divide this one."""
         own = Counter(self.groups[term].coordinates)
@@ -56,6 +61,7 @@ class _Model:
 
     sums: Sums
     output: int
+    always: Bool[np.ndarray, " n_terms"]
     precision: Float[np.ndarray, " n_terms"]
     noise: float
 
@@ -71,7 +77,7 @@ class _Model:
             gamma = np.clip(1.0 - self.precision[alive] * np.diag(C), 0.0, 1.0)
             updated = (gamma + 1e-9) / np.maximum(w**2, 1e-12)
             self.precision[alive] = np.clip(updated, _LEAST, _MOST)
-            self.precision[0] = _CONSTANT
+            self.precision[self.always] = _CONSTANT
             G = self.sums.gram[np.ix_(alive, alive)]
             c = self.sums.cross[alive, self.output]
             total = self.sums.squares[self.output]
@@ -118,9 +124,9 @@ def selected(sums: Sums, terms: Terms) -> Float[np.ndarray, "n_terms n_outputs"]
 
 
 def _grown(sums: Sums, terms: Terms, output: int) -> _Model:
-    precision = np.full(len(terms.groups), np.inf)
-    precision[0] = _CONSTANT
-    model = _Model(sums, output, precision, max(sums.squares[output] / sums.count, 1e-12))
+    precision = np.where(terms.always, _CONSTANT, np.inf)
+    noise = max(sums.squares[output] / sums.count, 1e-12)
+    model = _Model(sums, output, terms.always, precision, noise)
     model.settle()
     for _ in range(_MOST_TERMS):
         gain, best = model.gains()
@@ -140,7 +146,7 @@ def _pruned(model: _Model, terms: Terms) -> None:
     while True:
         alive = model.alive
         beyond = model.factors() - terms.entry[alive]
-        beyond[alive == 0] = np.inf
+        beyond[terms.always[alive]] = np.inf
         worst = int(np.argmin(beyond))
         if not beyond[worst] < 0.0:
             return

@@ -9,7 +9,7 @@ import numpy as np
 
 from itofit.bridge.iteration import Pass
 from itofit.problem import Problem
-from itofit.process.drift import FeatureDrift
+from itofit.process.drift import AbstractLinearDrift
 from itofit.process.ito import ItoProcess
 from itofit.solution import BridgeHistory, Outcome, Solution
 from itofit.solve.listeners import Listener, Progress
@@ -48,8 +48,8 @@ class BridgeSolution(Solution):
         return drift_arrays(self._drift) | noise_arrays(self.process.diffusion)
 
     @property
-    def _drift(self) -> FeatureDrift:
-        assert isinstance(self.process.drift, FeatureDrift)
+    def _drift(self) -> AbstractLinearDrift:
+        assert isinstance(self.process.drift, AbstractLinearDrift)
         return self.process.drift
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from itofit.bridge.iteration import Batching, Coupler, Pass
 from itofit.bridge.solution import BridgeSolution, PassLog, bridge_solution, restored_bridge
-from itofit.bridge.structures import AbstractStructure, Smooth, Sparse
+from itofit.bridge.structures import AbstractStructure, Smooth, Sparse, smooth_for, sparse_for
 from itofit.problem import Problem, Streams
 from itofit.snapshots.clouds import Snapshots
 from itofit.snapshots.scaling import Scaling
@@ -147,7 +147,7 @@ class Bridge(AbstractSolver):
         Pass
             Where the passes end.
         """
-        structure = Smooth.of(problem, self.n_features)
+        structure = smooth_for(problem, self.n_features)
         return self._coupler(problem, structure).iterate(self.n_passes, note=log.note)
 
     def sparse(self, problem: Problem, smooth: Pass, log: PassLog) -> Pass:
@@ -167,7 +167,7 @@ class Bridge(AbstractSolver):
         Pass
             Where the passes end.
         """
-        coupler = self._coupler(problem, Sparse.of(problem))
+        coupler = self._coupler(problem, sparse_for(problem))
         return coupler.iterate(max(1, self.n_passes // 2), smooth.process, log.note)
 
     def clocked(self, problem: Problem, smooth: Pass, log: PassLog) -> Pass:
@@ -188,7 +188,28 @@ class Bridge(AbstractSolver):
             Where the passes end.
         """
         changing = problem.with_clock()
-        coupler = self._coupler(changing, Smooth.of(changing, self.n_features))
+        coupler = self._coupler(changing, smooth_for(changing, self.n_features))
+        return coupler.iterate(max(1, self.n_passes // 2), smooth.process, log.note)
+
+    def confined(self, problem: Problem, smooth: Pass, log: PassLog) -> Pass:
+        """A smooth drift that has a potential, from one that need not have one.
+
+        Parameters
+        ----------
+        problem : Problem
+            What is asked, of any drift.
+        smooth : Pass
+            Where the passes of that ended.
+        log : PassLog
+            Told of every pass.
+
+        Returns
+        -------
+        Pass
+            Where the passes end.
+        """
+        asked = problem.with_potential()
+        coupler = self._coupler(asked, smooth_for(asked, self.n_features))
         return coupler.iterate(max(1, self.n_passes // 2), smooth.process, log.note)
 
     def _coupler(self, problem: Problem, structure: AbstractStructure) -> Coupler:

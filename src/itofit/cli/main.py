@@ -18,6 +18,7 @@ from itofit.estimator import FokkerPlanckProcess
 from itofit.face import Face
 from itofit.forecast import AUTO
 from itofit.left_out import leave_out
+from itofit.problem import DRIFTS, FREE
 from itofit.process.noise import KINDS, LEARN
 from itofit.process_face import ProcessFace
 from itofit.run_folder import METHODS, MODEL_FILE, load, read_run
@@ -74,6 +75,7 @@ def fit(
     time_varying: Annotated[
         bool, typer.Option("--time-varying", help="Let the drift change with time.")
     ] = False,
+    drift: Annotated[str, typer.Option(help=f"One of {', '.join(DRIFTS)}.")] = FREE,
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     time_key: TimeKey = None,
@@ -100,6 +102,7 @@ def fit(
         dt=dt,
         preset=preset,
         time_varying=time_varying,
+        drift=drift,
         device=device,
         seed=seed,
         settings=tuple(settings or ()),

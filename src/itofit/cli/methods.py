@@ -7,6 +7,7 @@ from typing import Any
 from itofit.errors import InputError
 from itofit.estimator import FokkerPlanckProcess
 from itofit.face import Face
+from itofit.problem import FREE
 from itofit.process.noise import LEARN, is_learned
 from itofit.run_folder import METHODS
 from itofit.solvers import DEFAULT, SOLVERS
@@ -27,6 +28,7 @@ class Choices:
     dt: str = "auto"
     preset: str = "default"
     time_varying: bool = False
+    drift: str = FREE
     device: str = "auto"
     seed: int = 0
     settings: tuple[str, ...] = ()
@@ -54,6 +56,7 @@ class Choices:
             dt=_step(self.dt),
             solver=kind(**(kind.presets[self.preset] | settings)),
             time_varying=self.time_varying,
+            drift=self.drift,
             device=self.device,
             random_state=self.seed,
             verbose=True,
@@ -71,6 +74,8 @@ class Choices:
             chosen["preset"] = self.preset
         if self.time_varying:
             chosen["time_varying"] = True
+        if self.drift != FREE:
+            chosen["drift"] = self.drift
         if self.device != "auto":
             chosen["device"] = self.device
         unknown = ["--" + name.replace("_", "-") for name in chosen if name not in known]

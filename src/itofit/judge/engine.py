@@ -14,18 +14,21 @@ import numpy as np
 from itofit.bridge.iteration import Pass
 from itofit.bridge.solution import PassLog, bridge_solution
 from itofit.bridge.solver import Bridge
-from itofit.bridge.structures import Smooth, Sparse
+from itofit.bridge.structures import Smooth, Sparse, sparse_for
 from itofit.moments.polishing import polished, polished_process
 from itofit.moments.solution import MomentsSolution
 from itofit.moments.solver import Moments
 from itofit.problem import Problem, Stream
-from itofit.process.drift import AbstractDrift, FeatureDrift
+from itofit.process.drift import AbstractDrift, AbstractLinearDrift
 from itofit.process.features import Dictionary, Joined
 from itofit.process.ito import ItoProcess
 from itofit.solution import Selection, Solution
 
 POLISHED = "polished"
 CLOCKED = "in time"
+CONFINED = "potential"
+# Whether a drift with a potential is a candidate where the drift may be any.
+_POTENTIAL_TOO = False
 # Coordinates up to which terms are polished.
 _MOST_DIMS = 20
 _MOST_DIMS_WITH_CLOCK = 15
@@ -126,6 +129,9 @@ class Engine:
         if not problem.time_varying:
             with contextlib.suppress(FloatingPointError, np.linalg.LinAlgError):
                 ends[CLOCKED] = self.bridge.clocked(problem, ends[Smooth.name], log)
+        if _POTENTIAL_TOO and not problem.has_potential:
+            with contextlib.suppress(FloatingPointError, np.linalg.LinAlgError):
+                ends[CONFINED] = self.bridge.confined(problem, ends[Smooth.name], log)
         with contextlib.suppress(FloatingPointError, np.linalg.LinAlgError):
             ends[Sparse.name] = self.bridge.sparse(problem, ends[Smooth.name], log)
         return ends
@@ -148,17 +154,16 @@ def with_polished(selection: Selection, process: ItoProcess) -> Selection:
 def _in_terms_of(every: AbstractDrift, process: ItoProcess) -> ItoProcess:
     """The same process with coefficients of 0 for the terms that left: one program serves all."""
     drift = process.drift
-    assert isinstance(every, FeatureDrift)
-    assert isinstance(drift, FeatureDrift)
+    assert isinstance(every, AbstractLinearDrift)
+    assert isinstance(drift, AbstractLinearDrift)
     terms = _monomials(every)
     kept = [terms.index(term) for term in _monomials(drift)]
     W = np.zeros(every.coefficients.shape)
     W[kept] = np.asarray(drift.coefficients)
-    full = FeatureDrift(every.features, jnp.asarray(W, dtype=float), drift.clock)
-    return ItoProcess(full, process.diffusion)
+    return ItoProcess(every.with_coefficients(jnp.asarray(W, dtype=float)), process.diffusion)
 
 
-def _monomials(drift: FeatureDrift) -> list[tuple[int, ...]]:
+def _monomials(drift: AbstractLinearDrift) -> list[tuple[int, ...]]:
     features = drift.features
     parts = features.parts if isinstance(features, Joined) else (features,)
     return [term for part in parts for term in getattr(part, "terms", ())]
@@ -167,7 +172,7 @@ def _monomials(drift: FeatureDrift) -> list[tuple[int, ...]]:
 def _terms_of(problem: Problem, sparse: ItoProcess) -> Dictionary:
     """The possible terms; powers are frozen outside the box that the start was fitted in."""
     features = getattr(sparse.drift, "features", None)
-    return Sparse.of(problem).dictionary._replace(features=features)
+    return sparse_for(problem).dictionary._replace(features=features)
 
 
 def thinned(problem: Problem, most: int) -> Problem:

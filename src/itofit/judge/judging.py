@@ -114,6 +114,7 @@ def _left_out(problem: Problem, k: int, among: range, *, beyond: bool) -> LeftOu
         scaling=scaling,
         streams=problem.streams,
         time_varying=problem.time_varying,
+        drift=problem.drift,
     )
     return LeftOut(observed.at(time), posed, beyond)
 

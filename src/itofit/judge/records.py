@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from itofit.problem import Problem
-from itofit.process.drift import FeatureDrift
+from itofit.process.drift import AbstractLinearDrift
 from itofit.process.ito import ItoProcess
 from itofit.solution import Judgement, Selection
 from itofit.solve.records import (
@@ -59,6 +59,6 @@ def selection_from(
     return Selection(processes, values["between"], values["beyond"], judgements)
 
 
-def _drift(process: ItoProcess) -> FeatureDrift:
-    assert isinstance(process.drift, FeatureDrift)
+def _drift(process: ItoProcess) -> AbstractLinearDrift:
+    assert isinstance(process.drift, AbstractLinearDrift)
     return process.drift

@@ -17,11 +17,12 @@ class Evidence:
 
     Parameters
     ----------
-    coefficients : array of shape (n_features, n_dims)
-        Of the features in the model, in standardised units of state per unit of time.
-    covariance : array of shape (n_features * n_dims, n_features * n_dims)
+    coefficients : array of shape (n_features, n_outputs)
+        Of the features in the model, in standardised units of state per unit of time; outputs are
+        the coordinates of the drift, or the one potential.
+    covariance : array of shape (n_features * n_outputs, n_features * n_outputs)
         Of the flattened coefficients, given the precisions.
-    precision : array of shape (n_features, n_dims)
+    precision : array of shape (n_features, n_outputs)
         Of the prior of the coefficients.
     ends : array of shape (n_transitions, 2)
         The snapshots every transition goes from and to.
@@ -33,7 +34,7 @@ class Evidence:
         Effective points of both ends, from which the covariance of the residuals is known.
     n_determined : array of shape (n_transitions,)
         How many of its rows the drift takes; in all, the coefficients that the data determine.
-    alive : array of shape (n_groups, n_dims)
+    alive : array of shape (n_groups, n_outputs)
         Which group of features is in the model for which output.
 
     Examples
@@ -50,9 +51,9 @@ class Evidence:
     (1.0, [0, 1])
     """
 
-    coefficients: Float[np.ndarray, "n_features n_dims"]
+    coefficients: Float[np.ndarray, "n_features n_outputs"]
     covariance: Float[np.ndarray, "n_coefficients n_coefficients"]
-    precision: Float[np.ndarray, "n_features n_dims"]
+    precision: Float[np.ndarray, "n_features n_outputs"]
     ends: Int[np.ndarray, "n_transitions 2"]
     chi2: Float[np.ndarray, " n_transitions"]
     n_rows: Int[np.ndarray, " n_transitions"]
@@ -94,21 +95,21 @@ def evidence_at(
     n_rows = np.asarray([len(basis) for basis in whitening.bases])
     first_row = np.concatenate([[0], np.cumsum(n_rows)[:-1]])
     leverage = np.sum((J @ inside) * J, axis=1)
-    n_dims = residual.snapshots.n_dims
+    n_outputs = residual.n_outputs
     count = residual.n_coefficients
     precision = np.minimum(state.prior.diagonal[:count], EXCLUDED)
     sizes = [group.size for group in residual.dictionary.groups]
     first_feature = np.cumsum([0, *sizes])[:-1]
     return Evidence(
-        coefficients=residual.speed * state.v[:count].reshape(-1, n_dims),
+        coefficients=residual.speed * state.v[:count].reshape(-1, n_outputs),
         covariance=residual.speed**2 * covariance[:count, :count],
-        precision=precision.reshape(-1, n_dims),
+        precision=precision.reshape(-1, n_outputs),
         ends=np.asarray(residual.ends),
         chi2=np.add.reduceat(y**2, first_row),
         n_rows=n_rows,
         n_points=effective_points(residual),
         n_determined=np.add.reduceat(leverage, first_row),
-        alive=alive[:count].reshape(-1, n_dims)[first_feature],
+        alive=alive[:count].reshape(-1, n_outputs)[first_feature],
     )
 
 

@@ -183,7 +183,7 @@ def step(
         b,
         state.prior.only(columns),
         update,
-        residual.snapshots.n_dims,
+        residual.n_outputs,
     )
     state = replace(state, prior=state.prior.with_precisions(chosen))
     J = J[:, chosen.alive]
@@ -288,17 +288,17 @@ def without_excluded(
     state: State,
 ) -> tuple[SomeResidual, State]:
     """The same state without the groups that no output uses."""
-    n_dims = residual.snapshots.n_dims
+    n_outputs = residual.n_outputs
     count = residual.n_coefficients
     prior = state.prior
     groups = residual.dictionary.groups
     first = np.cumsum([0, *[group.size for group in groups]])[:-1]
-    used = np.any(prior.alive[:count].reshape(-1, n_dims)[first], axis=1)
+    used = np.any(prior.alive[:count].reshape(-1, n_outputs)[first], axis=1)
     if all(used):
         return residual, state
     rows = np.repeat(used, [group.size for group in groups])
-    v = np.append(state.v[:count].reshape(-1, n_dims)[rows], state.v[count:])
-    smaller = _prior_of_rows(prior, rows, count, n_dims)
+    v = np.append(state.v[:count].reshape(-1, n_outputs)[rows], state.v[count:])
+    smaller = _prior_of_rows(prior, rows, count, n_outputs)
     return residual.only(used), State(
         v,
         smaller,
@@ -311,10 +311,10 @@ def _prior_of_rows(
     prior: Prior,
     rows: Bool[np.ndarray, " n_features"],
     count: int,
-    n_dims: int,
+    n_outputs: int,
 ) -> Prior:
     """The prior of these features and of what stands after the `count` coefficients."""
-    numbers = np.append(prior.group[:count].reshape(-1, n_dims)[rows], prior.group[count:])
+    numbers = np.append(prior.group[:count].reshape(-1, n_outputs)[rows], prior.group[count:])
     names, renamed = np.unique(numbers[numbers >= 0], return_inverse=True)
     group = numbers.copy()
     group[numbers >= 0] = renamed

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from itofit.bridge.structures import sparse_for
 from itofit.errors import InputError
 from itofit.moments.options import MomentsOptions
 from itofit.problem import Problem, Stream
@@ -47,10 +48,14 @@ class Library:
 
 
 def library_for(problem: Problem, options: MomentsOptions) -> Library:
-    """The dictionaries for the snapshots of a problem; a user's own replaces them all."""
+    """The dictionaries for the snapshots of a problem; a user's own, or those of a potential, stand
+    for all.
+    """
     snapshots = problem.snapshots
     if options.dictionary is not None:
         return Library(_user_dictionary(options.dictionary, snapshots, problem.scaling), None)
+    if problem.has_potential:
+        return Library(sparse_for(problem).dictionary, None)
     rng = problem.streams.rng(Stream.ridges)
     box = box_of(snapshots)
     clock = None

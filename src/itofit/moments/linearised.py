@@ -70,7 +70,7 @@ class Unknowns(NamedTuple):
     log_odds: Float[np.ndarray, " n_unknowns"]
     dictionary: Dictionary
     feature: Int[np.ndarray, " n_unknowns"]
-    outputs: Float[np.ndarray, "n_unknowns n_dims"]
+    outputs: Float[np.ndarray, "n_unknowns n_outputs"]
     noise: Int[np.ndarray, " n_noise"]
 
     @classmethod
@@ -81,7 +81,7 @@ class Unknowns(NamedTuple):
         precision: Float[np.ndarray, " n_unknowns"],
         log_odds: Float[np.ndarray, " n_unknowns"],
         dictionary: Dictionary,
-        n_dims: int,
+        n_outputs: int,
     ) -> "Unknowns":
         """One unknown for every feature and output."""
         return cls(
@@ -90,8 +90,8 @@ class Unknowns(NamedTuple):
             precision=precision,
             log_odds=log_odds,
             dictionary=dictionary,
-            feature=np.repeat(np.arange(dictionary.n_features), n_dims),
-            outputs=np.tile(np.eye(n_dims), (dictionary.n_features, 1)),
+            feature=np.repeat(np.arange(dictionary.n_features), n_outputs),
+            outputs=np.tile(np.eye(n_outputs), (dictionary.n_features, 1)),
             noise=np.zeros(0, dtype=int),
         )
 
@@ -141,6 +141,7 @@ class Linearised:
     - `y`: the residuals at the solution. `influence`: by snapshot, what each of its points
       contributes to them.
     - `speed`: of the drift, for unknowns of size one. `clock`: of a drift that changes with time.
+      `metric`: of one with a potential, whose features have one output.
     - `n_apart`: in how many transitions each point is whose covariances were estimated by
       themselves.
     """
@@ -151,6 +152,7 @@ class Linearised:
     speed: float
     clock: Clock | None
     n_apart: int = 1
+    metric: Float[np.ndarray, " n_dims"] | None = None
 
     @property
     def features(self) -> AbstractFeatures:
@@ -170,7 +172,7 @@ class Linearised:
 
     def coefficients(
         self, v: Float[np.ndarray, "*n n_unknowns"]
-    ) -> Float[np.ndarray, "*n n_features n_dims"]:
+    ) -> Float[np.ndarray, "*n n_features n_outputs"]:
         """What the unknowns are as coefficients of `features`."""
         outputs = self.speed * self.unknowns.outputs
         n_features = self.unknowns.dictionary.n_features
@@ -203,7 +205,7 @@ def linearised(
     have been in the model, and `whitening` the covariance there, where it is at hand.
     """
     few = probing.snapshots.n_dims <= MANY_DIMS
-    others = _left_out(library, terms.dictionary, probing.snapshots.n_dims) if few else None
+    others = _left_out(library, terms.dictionary, probing.n_outputs) if few else None
     if whitening is None:
         whitening = probing.whitening(residual, state.v)
     if isinstance(residual, Simulated):
@@ -219,6 +221,7 @@ def linearised(
         influence=whitening.influence(residual.spreads(state.v)),
         speed=probing.speed,
         clock=probing.problem.clock,
+        metric=probing.metric,
         n_apart=len(residual.ends) if probing.paired else 1,
     )
 
@@ -266,8 +269,8 @@ def state_of(
 ) -> State:
     """The solution of a fit, every coefficient with its own precision; the noise as it is."""
     evidence = terms.evidence
-    n_dims = evidence.coefficients.shape[1]
-    constant = np.repeat([kind == "constant" for kind in _kinds(terms.dictionary)], n_dims)
+    n_outputs = evidence.coefficients.shape[1]
+    constant = np.repeat([kind == "constant" for kind in _kinds(terms.dictionary)], n_outputs)
     group = np.where(constant, CONSTANT, np.cumsum(~constant) - 1)
     precision = evidence.precision.ravel()
     fixed = float(precision[constant][0]) if np.any(constant) else 1e-3
@@ -289,9 +292,8 @@ def _simulated(
     ridges_adapt: bool,
 ) -> Unknowns:
     """All unknowns of a residual by simulation."""
-    n_dims = residual.snapshots.n_dims
     count = residual.n_coefficients
-    odds = _log_odds(residual.dictionary, others, n_dims)
+    odds = _log_odds(residual.dictionary, others, residual)
     folds = by_fold(
         residual,
         state.v,
@@ -304,7 +306,7 @@ def _simulated(
         state.prior.diagonal[:count],
         odds[:count],
         residual.dictionary,
-        n_dims,
+        residual.n_outputs,
     )
     unknowns = unknowns.with_noise(folds[:, :, count:], state.prior.fixed)
     adaptive = adaptive_ridges(residual, state) if ridges_adapt else None
@@ -340,7 +342,7 @@ def _outside(
         np.full(len(absent), EXCLUDED),
         log_odds,
         others,
-        residual.snapshots.n_dims,
+        residual.n_outputs,
     )
 
 
@@ -390,7 +392,7 @@ def _observed(
         whitening,
         np.arange(count + n_noise),
     )
-    odds = _log_odds(wide.dictionary, None, n_dims)
+    odds = _log_odds(wide.dictionary, None, wide)
     unknowns = Unknowns.coefficients(
         folds[:, :, :count], v, precision, odds, wide.dictionary, n_dims
     )
@@ -400,13 +402,13 @@ def _observed(
 def _left_out(
     library: Library,
     known: Dictionary,
-    n_dims: int,
+    n_outputs: int,
 ) -> Dictionary | None:
     """The features that could have come in; without ridges where they are very many."""
     everything = library.whole
     marks = _outside_of(known, everything)
     n_outside = sum(g.size for g, mark in zip(everything.groups, marks, strict=False) if mark)
-    if n_dims * n_outside > _MOST_LEFT_OUT:
+    if n_outputs * n_outside > _MOST_LEFT_OUT:
         marks &= np.asarray([group.kind != "ridge" for group in everything.groups])
     return everything.only(marks) if np.any(marks) else None
 
@@ -429,7 +431,7 @@ def _outside_of(
 def _log_odds(
     known: Dictionary,
     others: Dictionary | None,
-    n_dims: int,
+    residual: Residual,
 ) -> Float[np.ndarray, " n_coefficients"]:
     """The log odds of each coefficient being in the drift, before any data.
 
@@ -439,8 +441,9 @@ def _log_odds(
     kinds = _kinds(known) + ([] if others is None else _kinds(others))
     odds = {kind: -np.log(2.0 * n) for kind, n in Counter(kinds).items()}
     odds["constant"] = np.inf
+    n_dims = residual.snapshots.n_dims
     odds["linear"] = np.inf if n_dims <= FEW_DIMS else -np.log(n_dims - 1)
-    return np.repeat([odds[kind] for kind in kinds], n_dims)
+    return np.repeat([odds[kind] for kind in kinds], residual.n_outputs)
 
 
 def _kinds(dictionary: Dictionary) -> list[str]:

@@ -6,30 +6,24 @@ None comes in; what has too little evidence leaves.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from itofit.errors import InputError
-from itofit.moments.gauss_newton import Fitted, Run, State
+from itofit.moments.coupled_start import state_at
+from itofit.moments.gauss_newton import Fitted, Run
 from itofit.moments.phases import polish
 from itofit.moments.probing import Probing
-from itofit.moments.relevance import EXCLUDED, Prior
 from itofit.moments.solution import MomentsSolution
 from itofit.moments.solver import Moments, moments_solution, result_of
 from itofit.problem import Problem
-from itofit.process.drift import FeatureDrift
 from itofit.process.features import Dictionary
 from itofit.process.ito import ItoProcess
-from itofit.process.noise import AbstractDiffusion
 from itofit.solve.listeners import Listener
 
 # What linear algebra raises where chains run away or a covariance has too low a rank.
 _BROKEN = (np.linalg.LinAlgError, FloatingPointError, InputError, ValueError)
-# The precision that terms of the start begin with.
-_FIRST = 0.1
 
 
 def polished(
@@ -71,11 +65,8 @@ class _End(NamedTuple):
 def _polished(
     problem: Problem, solver: Moments, start: ItoProcess, dictionary: Dictionary, run: Run
 ) -> _End | None:
-    drift = start.drift
-    assert isinstance(drift, FeatureDrift)
     probing = Probing(problem.with_noise(start.diffusion), solver)
-    coefficients = np.asarray(drift.coefficients, dtype=np.float64) / probing.speed
-    state = _state(coefficients, dictionary, start.diffusion)
+    state = state_at(start, dictionary, probing.speed)
     try:
         with np.errstate(all="ignore"):
             fitted = polish(probing, dictionary, state, run, ridges_adapt=False)
@@ -83,21 +74,6 @@ def _polished(
         return None
     is_finite = bool(np.all(np.isfinite(fitted.state.v)))
     return _End(probing, fitted) if run.rows and is_finite else None
-
-
-def _state(
-    coefficients: Float[np.ndarray, "n_features n_dims"],
-    dictionary: Dictionary,
-    diffusion: AbstractDiffusion,
-) -> State:
-    """The start; terms whose coefficient is zero are not in the model."""
-    free = np.asarray([group.kind != "constant" for group in dictionary.groups])
-    inside = coefficients[free] != 0.0
-    prior = Prior.over(dictionary.groups, coefficients.shape[1])
-    prior = replace(prior, precision=np.where(inside.ravel(), _FIRST, EXCLUDED))
-    n_noise = diffusion.n_parameters
-    v = np.concatenate([coefficients.ravel(), np.zeros(n_noise)])
-    return State(v, prior.joined(Prior.fixed_at(n_noise)))
 
 
 def _is_finite(solution: MomentsSolution) -> bool:

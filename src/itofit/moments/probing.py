@@ -65,6 +65,16 @@ class Probing:
         return 3.0 / self.problem.span
 
     @property
+    def metric(self) -> Float[np.ndarray, " n_dims"] | None:
+        """Of a drift with a potential that of the problem."""
+        return self.problem.scaling.metric if self.problem.has_potential else None
+
+    @property
+    def n_outputs(self) -> int:
+        """Functions that are combined of the features: coordinates of the drift, or a potential."""
+        return 1 if self.problem.has_potential else self.snapshots.n_dims
+
+    @property
     def paired(self) -> bool:
         """Whether row i is the same individual in all snapshots, so that transitions are tested."""
         return isinstance(self.snapshots, PairedSnapshots)
@@ -144,6 +154,7 @@ class Probing:
             observed=observed_means(self.snapshots, transitions, probes),
             n_jacobian=max(self.snapshots.counts) if few else _JACOBIAN_POINTS,
             clock=self.problem.clock,
+            metric=self.metric,
         )
 
     def observed_path(
@@ -184,7 +195,7 @@ class Probing:
     def threshold(self, dictionary: Dictionary) -> Float[np.ndarray, " n_groups"]:
         """The log Bayes factor every (group, output) must have, in the order of `Prior.over`."""
         n_groups = sum(group.kind != "constant" for group in dictionary.groups)
-        count = self.snapshots.n_dims * n_groups
+        count = self.n_outputs * n_groups
         return np.full(count, self.options.threshold_for(count))
 
     def _with_pairs(

@@ -61,7 +61,7 @@ def _start(probing: Probing, terms: Terms) -> State:
     groups = terms.dictionary.groups
     first = np.cumsum([0, *(group.size for group in groups)])[:-1]
     chosen = first[[group.kind != "constant" for group in groups]]
-    prior = Prior.over(groups, probing.snapshots.n_dims)
+    prior = Prior.over(groups, probing.n_outputs)
     prior = replace(prior, precision=evidence.precision[chosen].ravel())
     return State(evidence.coefficients.ravel() / probing.speed, prior)
 

@@ -20,7 +20,7 @@ from itofit.moments.pairs import PairProbes
 from itofit.moments.transitions import Chunk, DrivenChains, TransitionBatch
 from itofit.moments.whitening import Spread, Whitening
 from itofit.process.clock import Clock
-from itofit.process.drift import FeatureDrift
+from itofit.process.drift import AbstractLinearDrift, linear_drift
 from itofit.process.features import Dictionary
 from itofit.process.ito import ItoProcess
 from itofit.process.noise import AbstractDiffusion
@@ -48,13 +48,14 @@ _ROWS = 32
 class Residual(abc.ABC):
     """y(v) of one phase and its Jacobian.
 
-    Unknowns are the coefficients, an `(n_features, n_dims)` array, flattened, and after them the
+    Unknowns are the coefficients, an `(n_features, n_outputs)` array, flattened, and after them the
     parameters of a noise that is learned, counted from those of `diffusion`; where they are left
     out the noise is as it is.
 
     - `ends`: the snapshots (start, target) of every transition. `probes`: what is read at its
       target.
     - `speed`: the drift is speed * W' phi(x), with a `clock` speed * W' phi(x, tau).
+    - `metric`: of a drift with a potential, -speed * D grad (w' psi)(x), the diagonal of D.
     """
 
     snapshots: Snapshots
@@ -64,6 +65,7 @@ class Residual(abc.ABC):
     dictionary: Dictionary
     speed: float
     clock: Clock | None = field(kw_only=True, default=None)
+    metric: Float[np.ndarray, " n_dims"] | None = field(kw_only=True, default=None)
 
     @abc.abstractmethod
     def __call__(self, v: np.ndarray) -> list[np.ndarray]:
@@ -98,12 +100,18 @@ class Residual(abc.ABC):
     @property
     def n_coefficients(self) -> int:
         """Unknowns of the drift."""
-        return self.dictionary.n_features * self.snapshots.n_dims
+        return self.dictionary.n_features * self.n_outputs
 
-    def drift(self, v: np.ndarray) -> FeatureDrift:
+    @property
+    def n_outputs(self) -> int:
+        """Functions that are combined of the features: coordinates of the drift, or a potential."""
+        return self.snapshots.n_dims if self.metric is None else 1
+
+    def drift(self, v: np.ndarray) -> AbstractLinearDrift:
         """The drift with these unknowns."""
-        W = self.speed * v[: self.n_coefficients].reshape(-1, self.snapshots.n_dims)
-        return FeatureDrift(self.dictionary.features, jnp.asarray(W, dtype=float), self.clock)
+        W = self.speed * v[: self.n_coefficients].reshape(-1, self.n_outputs)
+        coefficients = jnp.asarray(W, dtype=float)
+        return linear_drift(self.dictionary.features, coefficients, self.metric, self.clock)
 
     def noise(self, v: np.ndarray) -> AbstractDiffusion:
         """The diffusion with these unknowns."""
@@ -538,17 +546,17 @@ def _slopes(
 
     First coefficients, feature by feature and output by output, all of them with None; then noise.
     """
-    n, n_dims = ends.starts.shape
-    n_rows = len(directions)
     by_drift = ends.chains.by_drift
+    n, n_dims, n_outputs, _ = by_drift.shape
+    n_rows = len(directions)
     gradients = _gradients(probes, ends.chains.end, ends.starts)
     along = jnp.einsum("rm,nmi->nir", directions, gradients) * ends.weights[:, None, None]
     noise = jnp.einsum("nir,nip->rp", along, ends.chains.by_noise)
     if columns is not None:
-        picked = by_drift[:, :, columns % n_dims, columns // n_dims]
+        picked = by_drift[:, :, columns % n_outputs, columns // n_outputs]
         return jnp.concatenate([jnp.einsum("nir,nip->rp", along, picked), noise], axis=1)
     total = jnp.einsum("nir,nip->rp", along, by_drift.reshape(n, n_dims, -1))
-    by_output = total.reshape(n_rows, n_dims, -1)
+    by_output = total.reshape(n_rows, n_outputs, -1)
     by_column = jnp.swapaxes(by_output, 1, 2).reshape(n_rows, -1)
     return jnp.concatenate([by_column, noise], axis=1)
 

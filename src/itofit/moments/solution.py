@@ -15,7 +15,7 @@ from itofit.moments.options import MomentsOptions
 from itofit.moments.probing import Probing
 from itofit.moments.residuals import Residual
 from itofit.moments.whitening import Whitening
-from itofit.process.drift import FeatureDrift
+from itofit.process.drift import AbstractLinearDrift
 from itofit.process.features import Dictionary
 from itofit.solution import Solution
 from itofit.solve.records import drift_arrays, drift_values, noise_arrays, record_arrays
@@ -142,13 +142,9 @@ class MomentsSolution(Solution):
         allowed = _LARGE_REDUCED_CHI2 + 4.0 / np.sqrt(evidence.n_free)
         if not evidence.reduced_chi2 > allowed:
             return []
-        remedy = "look at sigma"
-        if not self.problem.time_varying:
-            remedy = "try time_varying=True, look at sigma,"
         return [
             f"chi-squared is {evidence.reduced_chi2:.1f} times its degrees of freedom: no drift of "
-            f"this dictionary with this sigma explains the snapshots; {remedy} or give a "
-            "dictionary of your own (solver=Moments(dictionary=...))"
+            f"this dictionary with this sigma explains the snapshots; {self._remedy}"
         ]
 
     def remarks(self) -> list[str]:
@@ -169,6 +165,14 @@ class MomentsSolution(Solution):
         return arrays | record_arrays("evidence", self.evidence)
 
     @property
-    def _drift(self) -> FeatureDrift:
-        assert isinstance(self.process.drift, FeatureDrift)
+    def _remedy(self) -> str:
+        trial = "" if self.problem.time_varying else "try time_varying=True, "
+        if self.problem.has_potential:
+            return f"{trial}look at sigma, or leave out drift='potential': it may rotate"
+        own = "give a dictionary of your own (solver=Moments(dictionary=...))"
+        return f"{trial}look at sigma, or {own}" if trial else f"look at sigma or {own}"
+
+    @property
+    def _drift(self) -> AbstractLinearDrift:
+        assert isinstance(self.process.drift, AbstractLinearDrift)
         return self.process.drift

@@ -7,7 +7,8 @@ for g(x) = speed * W' phi(x), all f at once, and over the parameters of a noise 
 Euler chains are driven by fixed noise, so y is a deterministic function whose Jacobian comes from
 `simulate.sensitivity`; L is from `moments.whitening` and lambda from `moments.relevance`. The fit
 goes through the phases of `moments.phases`. Where snapshots are dense in time nothing is simulated:
-`moments.dense` takes the observed clouds for the path.
+`moments.dense` takes the observed clouds for the path. A drift with a potential is coupled first
+(`moments.coupled_start`), and polished.
 """
 
 import time
@@ -20,6 +21,7 @@ import numpy as np
 from itofit.errors import InputError
 from itofit.moments.adaptive_ridges import AdaptiveRidges, frozen
 from itofit.moments.bias import less_biased
+from itofit.moments.coupled_start import coupled_and_polished
 from itofit.moments.dense import collocate, worth_trying
 from itofit.moments.evidence import Evidence, evidence_at
 from itofit.moments.gauss_newton import Fitted, Run, State
@@ -169,6 +171,8 @@ def _check(probing: Probing) -> None:
     options = probing.options
     if probing.paired:
         check_pairs(probing.snapshots, options)
+    if probing.problem.has_potential:
+        _check_potential(options)
     if probing.problem.time_varying:
         _check_clock(options, probing.snapshots.n_dims)
     learned = probing.diffusion.n_parameters > 0 and not probing.diffusion.constant
@@ -177,6 +181,16 @@ def _check(probing: Probing) -> None:
             expected="with path='observed', a sigma that is known or the same everywhere",
             found="one that depends on the state and is to be learned",
             hint="path='auto', or sigma='learn'",
+        )
+
+
+def _check_potential(options: MomentsOptions) -> None:
+    if options.dictionary is not None or options.path == "observed":
+        raise InputError(
+            expected="a drift with a potential to have the solver's own features and a simulated "
+            "path",
+            found="a dictionary" if options.dictionary is not None else "path='observed'",
+            hint="drift='free', or leave that out",
         )
 
 
@@ -220,7 +234,9 @@ def _best_so_far(residual: Residual, state: State) -> Result:
 
 
 def _fitted(probing: Probing, run: Run) -> Fitted:
-    """On the observed path where that is allowed, else by simulation."""
+    """On the observed path where that is allowed, else by simulation; a potential from coupling."""
+    if probing.problem.has_potential:
+        return coupled_and_polished(probing, run)
     library = library_for(probing.problem, probing.options)
     fitted = collocate(probing, library, run) if _may_collocate(probing) else None
     return simulate_and_fit(probing, library, run) if fitted is None else fitted

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from itofit.process.drift import FeatureDrift
+from itofit.process.drift import AbstractLinearDrift
 from itofit.process.ito import ItoProcess
 from itofit.process.noise import AbstractDiffusion
 from itofit.simulate.legs import legs_between
@@ -37,7 +37,7 @@ class Chunk(NamedTuple):
 class DrivenChains(NamedTuple):
     """The chains of one chunk over `n_taken` steps, with the drift and the noise behind them."""
 
-    drift: FeatureDrift
+    drift: AbstractLinearDrift
     diffusion: AbstractDiffusion
     start: Float[Array, "chunk n_dims"]
     times: Float[Array, " n_steps"]
@@ -151,7 +151,7 @@ class TransitionBatch:
 
     def sensitivity(
         self,
-        drift: FeatureDrift,
+        drift: AbstractLinearDrift,
         diffusion: AbstractDiffusion,
         chunk: Chunk,
     ) -> Sensitivities:
@@ -169,7 +169,7 @@ class TransitionBatch:
 
     def driven(
         self,
-        drift: FeatureDrift,
+        drift: AbstractLinearDrift,
         diffusion: AbstractDiffusion,
         chunk: Chunk,
     ) -> DrivenChains:

@@ -4,8 +4,9 @@ A drift that changes with time is g(x, t); `at(t)` is the function of the state 
 """
 
 import abc
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from itofit.errors import InputError
 from itofit.process.clock import Clock
 from itofit.process.features import AbstractFeatures, affine, joined, polynomials
 from itofit.process.monomials import Monomials
@@ -207,7 +209,45 @@ class GradientDrift(AutonomousDrift):
         return -jax.grad(self.potential)(x)
 
 
-class FeatureDrift(AbstractDrift):
+class AbstractLinearDrift(AbstractDrift):
+    """A drift that is linear in the coefficients of a dictionary, whose inputs are the state and,
+    with a clock, the time.
+    """
+
+    features: eqx.AbstractVar[AbstractFeatures | Callable[[Array], Array]]
+    coefficients: eqx.AbstractVar[Float[Array, "n_features n_outputs"]]
+    clock: eqx.AbstractVar[Clock | None]
+
+    @abc.abstractmethod
+    def phi(self, x: Float[Array, " n_dims"]) -> Float[Array, "*n_dims n_features"]:
+        """What the coefficients are multiplied with at this state, now.
+
+        The same for every coordinate of the drift, or a row for each.
+        """
+
+    @abc.abstractmethod
+    def slope(self, x: Float[Array, " n_dims"]) -> Float[Array, "n_dims n_dims"]:
+        """The Jacobian dg / dx; the features must know their own slopes."""
+
+    @property
+    def varies(self) -> bool:
+        return self.clock is not None
+
+    def at(self, time: Float[Array, ""] | float) -> Self:
+        if self.clock is None:
+            return self
+        return dataclasses.replace(self, clock=self.clock.at(time))
+
+    def with_coefficients(self, coefficients: Float[Array, "n_features n_outputs"]) -> Self:
+        """The same with other coefficients."""
+        return dataclasses.replace(self, coefficients=coefficients)
+
+    def inputs(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_inputs"]:
+        """What the features are functions of."""
+        return x if self.clock is None else jnp.append(x, self.clock.reading)
+
+
+class FeatureDrift(AbstractLinearDrift):
     """g(x) = W' phi(x), or W' phi(x, tau(t)) with a clock: linear in the coefficients W of a
     dictionary phi.
     """
@@ -220,25 +260,107 @@ class FeatureDrift(AbstractDrift):
         return self.phi(x) @ self.coefficients
 
     def phi(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_features"]:
-        """The features at this state, now."""
-        return self.features(self._inputs(x))
+        return self.features(self.inputs(x))
 
     def slope(self, x: Float[Array, " n_dims"]) -> Float[Array, "n_dims n_dims"]:
-        """The Jacobian dg / dx; the features must know their own slopes."""
         assert isinstance(self.features, AbstractFeatures)
-        return self.features.slope(self._inputs(x), self.coefficients)[:, : len(x)]
+        return self.features.slope(self.inputs(x), self.coefficients)[:, : len(x)]
 
-    @property
-    def varies(self) -> bool:
-        return self.clock is not None
 
-    def at(self, time: Float[Array, ""] | float) -> "FeatureDrift":
-        if self.clock is None:
-            return self
-        return FeatureDrift(self.features, self.coefficients, self.clock.at(time))
+class PotentialDrift(AbstractLinearDrift):
+    """g(x) = -D grad V(x) with one potential V = w' psi(x), or w' psi(x, tau(t)) with a clock.
 
-    def _inputs(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_inputs"]:
-        return x if self.clock is None else jnp.append(x, self.clock.reading)
+    - `metric`: the diagonal of D. In units z = (x - m) / sd a drift -grad U of the user's units is
+      -D grad V with D in the proportions of 1 / sd^2.
+    """
+
+    features: AbstractFeatures
+    coefficients: Float[Array, "n_features 1"]
+    metric: Float[Array, " n_dims"]
+    clock: Clock | None = None
+
+    def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_dims"]:
+        return -self.metric * self.features.slope(self.inputs(x), self.coefficients)[0, : len(x)]
+
+    def potential(self, x: Float[Array, " n_dims"]) -> Float[Array, ""]:
+        """V(x), up to a constant."""
+        return self.features(self.inputs(x)) @ self.coefficients[:, 0]
+
+    def phi(self, x: Float[Array, " n_dims"]) -> Float[Array, "n_dims n_features"]:
+        slopes = jax.jacfwd(self.features)(self.inputs(x))
+        return -self.metric[:, None] * slopes.T[: len(x)]
+
+    def slope(self, x: Float[Array, " n_dims"]) -> Float[Array, "n_dims n_dims"]:
+        return jax.jacfwd(self)(x)
+
+
+def linear_drift(
+    features: AbstractFeatures,
+    coefficients: Float[Array, "n_features n_outputs"],
+    metric: Float[Array | np.ndarray, " n_dims"] | None,
+    clock: Clock | None,
+) -> AbstractLinearDrift:
+    """The free drift of these features, or with a metric that of a potential."""
+    if metric is None:
+        return FeatureDrift(features, coefficients, clock)
+    D = jnp.asarray(metric, dtype=float)
+    return PotentialDrift(features, coefficients, metric=D, clock=clock)
+
+
+class PotentialNetworkDrift(AutonomousDrift):
+    """g(x) = -D grad V(x), V(x) = c (x'A x / 2 + b.x + network(x)): a tanh network with a quadratic
+    skip, in units of speed c.
+
+    - `metric`: the diagonal of D, as in `PotentialDrift`.
+    """
+
+    network: TanhNetwork
+    matrix: Float[Array, "n_dims n_dims"]
+    offset: Float[Array, " n_dims"]
+    metric: tuple[float, ...] = eqx.field(static=True)
+    speed: float = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_dims"]:
+        return -jnp.asarray(self.metric, x.dtype) * jax.grad(self.potential)(x)
+
+    def potential(self, x: Float[Array, " n_dims"]) -> Float[Array, ""]:
+        """V(x), up to a constant."""
+        return self.speed * (0.5 * x @ self.matrix @ x + self.offset @ x + self.network(x)[0])
+
+    @classmethod
+    def create(
+        cls,
+        metric: Float[np.ndarray, " n_dims"],
+        *,
+        width: int,
+        depth: int,
+        speed: float,
+        last_gain: float,
+        key: PRNGKeyArray,
+    ) -> "PotentialNetworkDrift":
+        """A fresh drift: `depth` hidden layers of `width` units, the skip at zero."""
+        n_dims = len(metric)
+        network = xavier_network([n_dims, *[width] * depth, 1], key=key, last_gain=last_gain)
+        zero = jnp.zeros((n_dims, n_dims))
+        proportions = tuple(float(d) for d in metric)
+        return cls(network, zero, jnp.zeros(n_dims), proportions, float(speed))
+
+
+def potential_of(drift: AbstractDrift) -> Callable[[Float[Array, " n_dims"]], Float[Array, ""]]:
+    """The potential of a drift that has one, of a mean or a sum of such drifts as well."""
+    if isinstance(drift, PotentialDrift | PotentialNetworkDrift):
+        return drift.potential
+    if isinstance(drift, CorrectedDrift):
+        base, correction = (potential_of(part) for part in (drift.base, drift.correction))
+        return lambda x: base(x) + correction(x)
+    if isinstance(drift, MeanDrift):
+        members = [potential_of(member) for member in members_of(drift)]
+        return lambda x: jnp.mean(jnp.stack([member(x) for member in members]))
+    raise InputError(
+        expected="a drift that has a potential",
+        found="a free one, which may rotate",
+        hint="drift='potential'",
+    )
 
 
 class FunctionDrift(AutonomousDrift):

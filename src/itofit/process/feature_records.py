@@ -9,9 +9,12 @@ import numpy as np
 from itofit.errors import InputError
 from itofit.process.features import AbstractFeatures, ClippedMonomials, Joined, Ridges
 from itofit.process.fourier import FourierFeatures
+from itofit.process.potentials import SmoothTerms, TangentMonomials
 
 _MONOMIALS = ("low", "high")
 _RIDGES = ("directions", "offsets")
+_TANGENTS = ("low", "high", "heights")
+_SMOOTH = ("lines", "plus", "minus", "directions", "offsets", "heights")
 _WAVES = ("centre", "width", "directions", "offsets")
 
 
@@ -26,6 +29,12 @@ def described(features: AbstractFeatures) -> tuple[list[dict[str, Any]], dict[st
         elif isinstance(part, Ridges):
             values.append({"kind": "ridges"})
             names = _RIDGES
+        elif isinstance(part, TangentMonomials):
+            values.append({"kind": "tangents", "terms": [list(term) for term in part.terms]})
+            names = _TANGENTS
+        elif isinstance(part, SmoothTerms):
+            values.append({"kind": "smooth"})
+            names = _SMOOTH
         elif isinstance(part, FourierFeatures):
             subset = None if part.subset is None else list(part.subset)
             values.append({"kind": "waves", "subset": subset})
@@ -57,6 +66,13 @@ def rebuilt(values: Sequence[dict[str, Any]], arrays: dict[str, np.ndarray]) -> 
         elif value["kind"] == "ridges":
             parts.append(Ridges(array("directions"), array("offsets")))
             sizes.append(len(array("offsets")))
+        elif value["kind"] == "tangents":
+            terms = tuple(tuple(term) for term in value["terms"])
+            parts.append(TangentMonomials(terms, *(array(name) for name in _TANGENTS)))
+            sizes.append(len(terms))
+        elif value["kind"] == "smooth":
+            parts.append(SmoothTerms(*(array(name) for name in _SMOOTH)))
+            sizes.append(len(array("heights")))
         else:
             subset = None if value["subset"] is None else tuple(value["subset"])
             waves = FourierFeatures(

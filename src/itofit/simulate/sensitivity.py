@@ -8,6 +8,10 @@ For g(x) = c W' phi(x) and the chain X_{k+1} = step(X_k) = X_k + g(X_k) h_k + S(
 
 It is the derivative of the chain as it is, so no Itô correction is due.
 
+Of a drift with a potential, g(x) = -c D grad (w' psi)(x), whose phi is a row for every coordinate,
+
+    dX_K / dw_f    = c sum_k h_k sum_o (M_{K-1} ... M_{k+1})_{. o} phi_of(X_k)
+
 The products are built from the last step backwards, D x D a particle. Carrying dX/dW forwards
 instead costs D times more. Steps are taken in blocks of fixed length and a block is one batched
 matrix product; a chain that does not fill its last block is filled up with steps of length zero, so
@@ -26,7 +30,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from itofit.process.drift import FeatureDrift
+from itofit.process.drift import AbstractLinearDrift
 from itofit.process.ito import ItoProcess
 from itofit.process.noise import AbstractDiffusion
 
@@ -68,7 +72,7 @@ def chain_ends(
 
 @eqx.filter_jit
 def chain_sensitivities(
-    drift: FeatureDrift,
+    drift: AbstractLinearDrift,
     diffusion: AbstractDiffusion,
     start: Float[Array, "n n_dims"],
     times: Float[Array, " n_steps"],
@@ -79,7 +83,6 @@ def chain_sensitivities(
 ) -> Sensitivities:
     """The chain after `n_blocks` blocks of `block` steps, and what moves it."""
     n, n_dims = start.shape
-    n_features = len(drift.coefficients)
     slope_at = _step_slope(drift, diffusion)
     end, nodes = _nodes(ItoProcess(drift, diffusion), start, times, steps, noise, n_blocks * block)
 
@@ -92,22 +95,22 @@ def chain_sensitivities(
         slopes = jax.vmap(jax.vmap(slope_at, in_axes=(0, None, None, 0)))(x, t, h, z)
         flow, flows = jax.lax.scan(lambda m, s: (_times(m, s), m), flow, slopes, reverse=True)
         weighted = jnp.moveaxis(flows * h[:, None, None, None], 1, 0)
-        weighted = weighted.reshape(n, block, n_dims * n_dims)
         phi = jnp.moveaxis(jax.vmap(lambda y, now: jax.vmap(drift.at(now).phi)(y))(x, t), 1, 0)
         if diffusion.n_parameters:
             kicks = jax.vmap(jax.vmap(_kick(diffusion), in_axes=(0, None, 0)))(x, h, z)
             kicked = kicked + jnp.einsum("bnio,bnop->nip", flows, kicks)
-        return flow, total + jnp.einsum("nbi,nbf->nif", weighted, phi), kicked
+        return flow, total + _moved(weighted, phi), kicked
 
     identity = jnp.broadcast_to(jnp.eye(n_dims, dtype=start.dtype), (n, n_dims, n_dims))
-    empty = jnp.zeros((n, n_dims * n_dims, n_features), start.dtype)
+    n_features, n_outputs = drift.coefficients.shape
+    empty = jnp.zeros((n, n_dims, n_outputs, n_features), start.dtype)
     unmoved = jnp.zeros((n, n_dims, diffusion.n_parameters), start.dtype)
     _, total, kicked = jax.lax.fori_loop(0, n_blocks, backward, (identity, empty, unmoved))
-    return Sensitivities(end, total.reshape(n, n_dims, n_dims, n_features), kicked)
+    return Sensitivities(end, total, kicked)
 
 
 def chain_adjoints(
-    drift: FeatureDrift,
+    drift: AbstractLinearDrift,
     diffusion: AbstractDiffusion,
     start: Float[Array, "n n_dims"],
     times: Float[Array, " n_steps"],
@@ -127,7 +130,7 @@ def chain_adjoints(
         adjoint, total, kicked = carry
         k = n_taken - 1 - i
         phi = jax.vmap(drift.at(times[k]).phi)(nodes[k])
-        total = total + steps[k] * jnp.einsum("nro,nf->rof", adjoint, phi)
+        total = total + steps[k] * _gathered(adjoint, phi)
         slopes = jax.vmap(slope_at, in_axes=(0, None, None, 0))
         slope = slopes(nodes[k], times[k], steps[k], noise[k])
         if diffusion.n_parameters:
@@ -136,12 +139,34 @@ def chain_adjoints(
         return adjoint @ slope, total, kicked
 
     adjoint = slopes_at(end)
-    empty = jnp.zeros((*adjoint.shape[1:], len(drift.coefficients)), start.dtype)
+    n_features, n_outputs = drift.coefficients.shape
+    empty = jnp.zeros((adjoint.shape[1], n_outputs, n_features), start.dtype)
     unmoved = jnp.zeros((adjoint.shape[1], diffusion.n_parameters), start.dtype)
     return jax.lax.fori_loop(0, n_taken, backward, (adjoint, empty, unmoved))[1:]
 
 
-def _step_slope(drift: FeatureDrift, diffusion: AbstractDiffusion):
+def _moved(
+    flows: Float[Array, "n block n_dims n_dims"], phi: Float[Array, "n block *n_dims n_features"]
+) -> Float[Array, "n n_dims n_outputs n_features"]:
+    """What the steps of a block add to dX / dW."""
+    n, block, n_dims, _ = flows.shape
+    if phi.ndim == 4:  # a potential: one output, a row of phi for every coordinate
+        across = jnp.swapaxes(flows, 1, 2).reshape(n, n_dims, block * n_dims)
+        return (across @ phi.reshape(n, block * n_dims, -1))[:, :, None]
+    moved = jnp.einsum("nbi,nbf->nif", flows.reshape(n, block, n_dims * n_dims), phi)
+    return moved.reshape(n, n_dims, n_dims, -1)
+
+
+def _gathered(
+    adjoint: Float[Array, "n n_rows n_dims"], phi: Float[Array, "n *n_dims n_features"]
+) -> Float[Array, "n_rows n_outputs n_features"]:
+    """What a step adds to the slopes in the coefficients."""
+    if phi.ndim == 3:
+        return jnp.einsum("nro,nof->rf", adjoint, phi)[:, None]
+    return jnp.einsum("nro,nf->rof", adjoint, phi)
+
+
+def _step_slope(drift: AbstractLinearDrift, diffusion: AbstractDiffusion):
     """M = d step / dx, as a function of the state, the time, the step and the noise."""
 
     def slope_at(x, t, h, z):

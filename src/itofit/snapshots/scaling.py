@@ -58,6 +58,16 @@ class Scaling:
         return cls(np.zeros(n_dims), np.ones(n_dims))
 
     @property
+    def area(self) -> float:
+        """The geometric mean of sd^2: what a potential of standardised points is in units of."""
+        return float(np.exp(2.0 * np.mean(np.log(self.sd))))
+
+    @property
+    def metric(self) -> Float[np.ndarray, " n_dims"]:
+        """D for which -grad U of raw points is -D grad V of standardised ones, U = area V."""
+        return self.area / self.sd**2
+
+    @property
     def inverse(self) -> "Scaling":
         """The scaling that leads back: x = (z - (-mean / sd)) / (1 / sd)."""
         return Scaling(-self.mean / self.sd, 1.0 / self.sd)

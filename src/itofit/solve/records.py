@@ -8,7 +8,7 @@ import numpy as np
 
 from itofit.problem import Problem
 from itofit.process.clock import Clock
-from itofit.process.drift import FeatureDrift
+from itofit.process.drift import AbstractLinearDrift, PotentialDrift, linear_drift
 from itofit.process.feature_records import described, rebuilt
 from itofit.process.features import AbstractFeatures
 from itofit.process.noise import AbstractDiffusion, LearnedDiffusion
@@ -58,26 +58,30 @@ def record_of(kind: type[Record], prefix: str, arrays: dict[str, np.ndarray]) ->
     return kind(**{name: arrays[f"{prefix}.{name}"] for name in names})
 
 
-def drift_values(drift: FeatureDrift) -> list[dict[str, Any]]:
+def drift_values(drift: AbstractLinearDrift) -> list[dict[str, Any]]:
     """The dictionary of a drift, as plain values."""
     assert isinstance(drift.features, AbstractFeatures)
     return described(drift.features)[0]
 
 
-def drift_arrays(drift: FeatureDrift) -> dict[str, np.ndarray]:
+def drift_arrays(drift: AbstractLinearDrift) -> dict[str, np.ndarray]:
     """The arrays of a drift and of its dictionary."""
     assert isinstance(drift.features, AbstractFeatures)
     arrays = {f"features.{k}": v for k, v in described(drift.features)[1].items()}
+    if isinstance(drift, PotentialDrift):
+        arrays["features.metric"] = np.asarray(drift.metric)
     return arrays | {"features.coefficients": np.asarray(drift.coefficients)}
 
 
 def drift_of(
     values: list[dict[str, Any]], arrays: dict[str, np.ndarray], clock: Clock | None
-) -> FeatureDrift:
+) -> AbstractLinearDrift:
     """The drift of these values and arrays."""
     prefix = "features."
     inside = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-    return FeatureDrift(rebuilt(values, inside), jnp.asarray(inside["coefficients"]), clock)
+    features = rebuilt(values, inside)
+    coefficients = jnp.asarray(inside["coefficients"])
+    return linear_drift(features, coefficients, inside.get("metric"), clock)
 
 
 def noise_arrays(diffusion: AbstractDiffusion) -> dict[str, np.ndarray]:

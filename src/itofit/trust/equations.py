@@ -55,7 +55,7 @@ from itofit.simulate.mesh import Mesh
 from itofit.snapshots.scaling import Scaling
 from itofit.solution import Solution
 from itofit.trust.goodness import (
-    check_autonomous,
+    check_plain,
     hotelling_moments,
     law_of_squares,
     tail_of,
@@ -108,7 +108,7 @@ def equations(
     Terms are chosen among all products of up to `degree` coordinates and fitted to the snapshots
     anew, beginning at the fitted drift, be it of the moments or the adversarial solver.
     """
-    check_autonomous(solution, "equations")
+    check_plain(solution, "equations")
     n_dims = solution.problem.snapshots.n_dims
     monomials = Monomials.up_to(n_dims, checked_degree(degree, n_dims))
     with jax.default_device(processor()):

@@ -241,6 +241,22 @@ def ended(
     )
 
 
+def is_plain(solution: Solution) -> bool:
+    """Whether the drift is the same at all times and may be any vector field."""
+    return not solution.process.drift.varies and not solution.problem.has_potential
+
+
+def check_plain(solution: Solution, what: str) -> None:
+    """Refuse a drift that changes with time, or is the gradient of a potential."""
+    if solution.problem.has_potential:
+        raise InputError(
+            expected=f"for {what}, a drift that may be any vector field",
+            found="one that has a potential",
+            hint="fit with drift='free'",
+        )
+    check_autonomous(solution, what)
+
+
 def check_autonomous(solution: Solution, what: str) -> None:
     """Refuse a drift that changes with time."""
     if solution.process.drift.varies:

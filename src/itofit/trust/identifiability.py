@@ -32,7 +32,7 @@ from itofit.process.noise import is_learned
 from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.snapshots.scaling import Scaling
 from itofit.solution import Solution
-from itofit.trust.goodness import check_autonomous, ended
+from itofit.trust.goodness import check_plain, ended
 from itofit.ways import forecaster_of
 
 # Below this fraction of its prior variance a field is not determined, below the second in part.
@@ -248,7 +248,7 @@ def identifiability(
     drift.
     """
     moments = ended(solution)
-    check_autonomous(solution, "identifiability")
+    check_plain(solution, "identifiability")
     problem = solution.problem
     if sigma_known is None:
         sigma_known = not is_learned(problem.sigma)

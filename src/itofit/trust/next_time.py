@@ -20,7 +20,7 @@ from itofit.forecast import checked_times
 from itofit.moments.reference import mean_slopes, reference
 from itofit.snapshots.clouds import numeric_times
 from itofit.solution import Solution
-from itofit.trust.goodness import check_autonomous, ended
+from itofit.trust.goodness import check_plain, ended
 from itofit.trust.identifiability import probing_between, with_snapshot_at
 
 
@@ -104,7 +104,7 @@ def next_time(
     fit.
     """
     moments = ended(solution)
-    check_autonomous(solution, "next_time")
+    check_plain(solution, "next_time")
     snapshots = solution.problem.snapshots
     times = _checked_candidates(candidates, snapshots.times)
     if n_points is not None and n_points < 2:

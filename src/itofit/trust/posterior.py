@@ -32,7 +32,13 @@ from itofit.moments.linearised import Linearised
 from itofit.moments.relevance import EXCLUDED, Posterior
 from itofit.moments.solution import MomentsSolution
 from itofit.problem import Stream, Streams
-from itofit.process.drift import AbstractDrift, FeatureDrift, members_of, stacked
+from itofit.process.drift import (
+    AbstractDrift,
+    AbstractLinearDrift,
+    linear_drift,
+    members_of,
+    stacked,
+)
 from itofit.solution import Solution
 from itofit.trust.structure import draw_structures, loose_precisions
 
@@ -62,8 +68,8 @@ class DriftDraws:
     @classmethod
     def of_coefficients(
         cls,
-        alone: FeatureDrift,
-        coefficients: Float[np.ndarray, "n_draws n_features n_dims"],
+        alone: AbstractLinearDrift,
+        coefficients: Float[np.ndarray, "n_draws n_features n_outputs"],
         noise: Float[np.ndarray, "n_draws n_noise"],
         streams: Streams,
     ) -> "DriftDraws":
@@ -93,8 +99,8 @@ class DriftDraws:
         """The first `count` of them."""
         if count >= self.n_draws:
             return self
-        if isinstance(self.axes, FeatureDrift):
-            assert isinstance(self.drifts, FeatureDrift)
+        if isinstance(self.axes, AbstractLinearDrift):
+            assert isinstance(self.drifts, AbstractLinearDrift)
             drifts = _with_coefficients(self.drifts, self.drifts.coefficients[:count])
         else:
             arrays, rest = eqx.partition(self.drifts, eqx.is_array)
@@ -125,7 +131,7 @@ class DriftDraws:
         return np.sqrt(np.sum(np.asarray(apart, dtype=np.float64) ** 2, axis=0) / count)
 
 
-def _with_coefficients(drift: FeatureDrift, coefficients: Any) -> FeatureDrift:
+def _with_coefficients(drift: AbstractLinearDrift, coefficients: Any) -> AbstractLinearDrift:
     return eqx.tree_at(
         lambda g: g.coefficients, drift, coefficients, is_leaf=lambda leaf: leaf is None
     )
@@ -161,7 +167,8 @@ def draw_drifts(
     inside = np.any(coefficients != 0.0, axis=(0, 2)) | np.any(fitted != 0.0, axis=1)
     used = np.flatnonzero(inside)
     features = linear.features.only(used)
-    alone = FeatureDrift(features, jnp.asarray(fitted[used], dtype=float), linear.clock)
+    W = jnp.asarray(fitted[used], dtype=float)
+    alone = linear_drift(features, W, linear.metric, linear.clock)
     noise = v[:, linear.unknowns.noise]
     return DriftDraws.of_coefficients(alone, coefficients[:, used], noise, streams)
 

@@ -9,7 +9,7 @@ from itofit.problem import Stream
 from itofit.process.noise import is_learned
 from itofit.solution import Solution
 from itofit.trust.equations import equations
-from itofit.trust.goodness import goodness_of_fit
+from itofit.trust.goodness import goodness_of_fit, is_plain
 from itofit.trust.identifiability import identifiability
 from itofit.trust.noise import covariance_interval, covariances
 from itofit.trust.posterior import drift_draws, has_error_bars
@@ -40,14 +40,13 @@ def report(solution: Solution) -> str:
     if not isinstance(solution, MomentsSolution) or solution.evidence is None:
         return error_line(solution) if has_error_bars(solution) else ""
     lines = [str(goodness_of_fit(solution)), error_line(solution)]
-    autonomous = not solution.process.drift.varies
-    if autonomous:
+    if is_plain(solution):
         lines.append(str(identifiability(solution)))
     lines.append(_sigma_line(solution))
-    if autonomous:
+    if not solution.process.drift.varies:
         lines.append(_step_line(solution))
-        if solution.problem.snapshots.n_dims <= _MOST_EQUATIONS:
-            lines.append(_equation_lines(solution))
+    if is_plain(solution) and solution.problem.snapshots.n_dims <= _MOST_EQUATIONS:
+        lines.append(_equation_lines(solution))
     return "\n".join(line for line in lines if line)
 
 

@@ -238,6 +238,7 @@ def _solved_anew(
         scaling=before.scaling,
         streams=before.streams,
         time_varying=before.time_varying,
+        drift=before.drift,
     )
     assert isinstance(solution.solver, Moments)
     other = solve(problem, solution.solver)
