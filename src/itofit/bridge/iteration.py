@@ -172,7 +172,9 @@ def _missed(pins: list[Pinned]) -> float:
     return float(jnp.mean(missed / jnp.maximum(expected, 1e-20)))
 
 
-def _features_of(drift: FeatureDrift, pin: Pinned) -> Float[np.ndarray, "n n_features"]:
+def _features_of(
+    drift: AbstractLinearDrift, pin: Pinned
+) -> Float[np.ndarray, "n *n_dims n_features"]:
     """At the places of pinned paths."""
     blocks = zip(in_blocks(pin.points, _READ), in_blocks(pin.times, _READ), strict=True)
     read = [np.asarray(_features_at(drift, x, t)) for x, t in blocks]
