@@ -44,7 +44,8 @@ def next_stage(run: Run, batch: Batch) -> Run:
     n_stages = batch.n_stages
     criterion = batch.criterion
     done = int(run.n_done[0])
-    if n_stages == 1 or done % stage_length(options, n_stages) or done == options.n_iter:
+    at_end = done > 0 and done % stage_length(options, n_stages) == 0
+    if n_stages == 1 or not at_end or done == options.n_iter:
         return run
     active = jnp.ones_like(run.active)
     if options.gain is not None:

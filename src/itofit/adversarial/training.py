@@ -171,7 +171,13 @@ def fresh_drift(
     points = np.concatenate(training.clouds)
     weights = np.concatenate(training.weights)
     return StagedDrift.create(
-        points, weights, box_of(training), width=width, depth=depth, speed=speed, key=key
+        points,
+        weights,
+        box_of(training),
+        width=width,
+        depth=depth,
+        speed=speed,
+        key=key,
     )
 
 
@@ -367,7 +373,7 @@ def _train(
             new_faults = [
                 _fault(float(r), bool(f), limit) for r, f in zip(reach, finite, strict=True)
             ]
-            run = next_stage(_without_faults(batch.run, candidate, new_faults), batch)
+            run = next_stage(_without_faults(batch.run, candidate, new_faults, options), batch)
             faults = [old or new for old, new in zip(faults, new_faults, strict=True)]
             batch = batch._replace(run=at_present_stage(run, options))
             if any(new_faults) and _finished(batch):
@@ -402,14 +408,43 @@ def _trained(contest: Contest, outcome: Outcome, seconds: float) -> TrainedRun:
     )
 
 
-def _without_faults(old: Run, new: Run, faults: Sequence[Outcome | None]) -> Run:
-    """The new run, with members that failed put back to where they were, at rest."""
+def _without_faults(
+    old: Run, new: Run, faults: Sequence[Outcome | None], options: AdversarialOptions
+) -> Run:
+    """The new run, with members that failed put back to where they were, at rest.
+
+    Where none plays on, what is left of the stage is passed over, so that a stage fails once. A
+    first stage that fails ends the run: there is no better start for the next.
+    """
     if not any(faults):
         return new
     sound = jnp.asarray([fault is None for fault in faults])
-    run = jax.tree.map(lambda a, b: _where(sound, a, b), new, old)
-    n_done = new.n_done if bool(jnp.any(run.active & sound)) else old.n_done
-    return eqx.tree_at(lambda r: (r.active, r.n_done), run, (run.active & sound, n_done))
+    active = new.active & sound
+    before = int(old.n_done[0])
+    done = int(new.n_done[0])
+    if not bool(jnp.any(active)):
+        length = stage_length(options, old.best.n_stages)
+        stage = before // length
+        done = min((stage + 1) * length, options.n_iter) if stage > 0 else before
+    resting = _at_rest(old, done, options)
+    run = jax.tree.map(lambda a, b: _where(sound, a, b), new, resting)
+    n_done = jnp.full_like(old.n_done, done)
+    return eqx.tree_at(lambda r: (r.active, r.n_done), run, (active, n_done))
+
+
+def _at_rest(run: Run, done: int, options: AdversarialOptions) -> Run:
+    """The run after `done` iterations in the new ones of which nothing happened: logs repeat."""
+    before = int(run.n_done[0])
+    if done == before:
+        return run
+    n_stages = run.best.n_stages
+    reading = reading_at(before, options, n_stages)
+    new = slice(reading + 1, reading_at(done, options, n_stages) + 1)
+    residuals = run.residuals.at[:, before:done].set(run.residuals[:, before - 1, None])
+    criterion = run.criterion.at[:, new].set(run.best_criterion[:, None])
+    slope = run.slope.at[:, new].set(run.slope[:, reading, None])
+    logs = (residuals, criterion, slope)
+    return eqx.tree_at(lambda r: (r.residuals, r.criterion, r.slope), run, logs)
 
 
 def _finished(batch: Batch) -> bool:
