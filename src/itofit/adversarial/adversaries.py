@@ -28,6 +28,10 @@ from itofit.weak.ridge_probes import (
     random_cosines_of_few,
 )
 
+# A family is at least so wide, in sds of all points together: float32 tells no more apart, and a
+# snapshot that is a single point has no width of its own.
+_NARROWEST = 1e-4
+
 
 class Reply(NamedTuple):
     """What an adversary has become, one probe a target, and their values."""
@@ -144,7 +148,8 @@ class RidgeAdversary(AbstractAdversary):
         fewest = min(min(snapshots.counts), options.batch_size or min(snapshots.counts))
         means = [w @ x for _, x, w in snapshots]
         sds = [np.sqrt(w @ (x - m) ** 2) for (_, x, w), m in zip(snapshots, means, strict=True)]
-        widths = [np.maximum(sd, 1e-6 * sd.max() + 1e-12) for sd in sds]
+        least = _NARROWEST * np.std(np.concatenate(snapshots.clouds), axis=0)
+        widths = [np.maximum(sd, least) for sd in sds]
         n_dims = snapshots.n_dims
         return cls(
             jnp.asarray(np.stack(means[1:]), dtype=float),
