@@ -35,8 +35,11 @@ from itofit import (
 from itofit.devices import device_named
 from itofit.face import Face
 
+# Variants begin at rest, so that each differs from this one by what it is about alone.
+REST = Adversarial(warm_start=None)
 # The preset of docs/decisions/0003.
-NETWORKS = Adversarial(
+NETWORKS = replace(
+    REST,
     adversary="network",
     drift_form="skip",
     n_nodes=16,
@@ -47,25 +50,26 @@ NETWORKS = Adversarial(
 )
 
 SOLVERS: dict[str, Adversarial] = {
-    "default": Adversarial(),
+    "default": REST,
+    "bridge": Adversarial(),
     "warm": Adversarial(warm_start="moments"),
-    "initial": Adversarial(anchor="initial"),
-    "direct": Adversarial(discrepancy="direct"),
-    "detached": Adversarial(gradient="detached"),
-    "trapezoid": Adversarial(rule="trapezoid"),
+    "initial": replace(REST, anchor="initial"),
+    "direct": replace(REST, discrepancy="direct"),
+    "detached": replace(REST, gradient="detached"),
+    "trapezoid": replace(REST, rule="trapezoid"),
     "networks": NETWORKS,
     "networks-staged": replace(NETWORKS, drift_form="staged"),
-    "skip": Adversarial(drift_form="skip"),
-    "nodes-16": Adversarial(n_nodes=16),
-    "nodes-all": Adversarial(n_nodes=None),
-    "batch-512": Adversarial(batch_size=512),
-    "rate-2e-3": Adversarial(drift_rate=2e-3),
-    "betas-.5": Adversarial(betas=(0.5, 0.9)),
-    "keep-all": Adversarial(gain=None),
+    "skip": replace(REST, drift_form="skip"),
+    "nodes-16": replace(REST, n_nodes=16),
+    "nodes-all": replace(REST, n_nodes=None),
+    "batch-512": replace(REST, batch_size=512),
+    "rate-2e-3": replace(REST, drift_rate=2e-3),
+    "betas-.5": replace(REST, betas=(0.5, 0.9)),
+    "keep-all": replace(REST, gain=None),
     "warm-keep-all": Adversarial(warm_start="moments", gain=None),
-    "average-.995": Adversarial(averaging=0.995),
-    "long": Adversarial(n_iter=4800),
-    "members-3": Adversarial(n_members=3),
+    "average-.995": replace(REST, averaging=0.995),
+    "long": replace(REST, n_iter=4800),
+    "members-3": replace(REST, n_members=3),
 }
 
 RIVALS: dict[str, Legend | PotentialRNN] = {

@@ -16,6 +16,7 @@ SOLVER = Adversarial(
     eval_every=5,
     n_iter=10,
     batch_size=32,
+    warm_start=None,
 )
 
 

@@ -117,7 +117,7 @@ def starts_of(name: str) -> list[Start]:
 
 def adapted(case: Case, start: Start, n_iter: int) -> TrainedRun:
     """The adversarial fit that starts from a rotation."""
-    solver = Adversarial(n_iter=n_iter, patience=n_iter, weight_decay=start.decay)
+    solver = Adversarial(n_iter=n_iter, patience=n_iter, weight_decay=start.decay, warm_start=None)
     training = case.training
     times = case.system.train_times
     contest = prepared(

@@ -192,7 +192,9 @@ def penalised(settings: Settings) -> tuple[list[Penalised], list[dict[str, Any]]
     fits = []
     records = []
     for penalty in PENALTIES:
-        model = fitted(case, Adversarial(drift_form="skip", slope_penalty=penalty), budget)
+        model = fitted(
+            case, Adversarial(drift_form="skip", slope_penalty=penalty, warm_start=None), budget
+        )
         fits.append(judged(model, case, penalty))
         records.append(fits[-1]._asdict() | about(model))
     return fits, records

@@ -43,7 +43,10 @@ def forecasts(name: str, settings: Settings, sizes: Sizes | None = None) -> Pict
     sizes = sizes or Sizes()
     case = Case(known_system(name), "B", settings.seed, sizes)
     held_out = with_start(case)
-    solvers: dict[str, Moments | Adversarial] = {"adversarial": Adversarial(), "moments": Moments()}
+    solvers: dict[str, Moments | Adversarial] = {
+        "adversarial": Adversarial(warm_start=None),
+        "moments": Moments(),
+    }
     rows: dict[str, Row] = {}
     numbers: list[dict[str, Any]] = []
     for label in SOLVERS:

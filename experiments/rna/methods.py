@@ -16,7 +16,7 @@ from itofit import (
 from itofit.face import Face
 
 # The paper's networks on this data: three hidden layers of 64, drift and test function alike.
-THREE_LAYERS = Adversarial(drift_width=64, drift_depth=3)
+THREE_LAYERS = Adversarial(drift_width=64, drift_depth=3, warm_start=None)
 PAPER = Adversarial.paper(n_iter=2000, drift_width=64, drift_depth=3, probe_width=64, probe_depth=3)
 
 

@@ -3,6 +3,7 @@
 import json
 import warnings
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 
 from itofit import (
     Adversarial,
+    Bridge,
     FitWarning,
     FokkerPlanckProcess,
     InputError,
     Outcome,
+    Snapshots,
     fit_together,
     known_system,
 )
@@ -45,7 +48,7 @@ def data():
 
 def tiny(*, dt=0.1, random_state=3, **options):
     """A small model; the options are those of the solver."""
-    solver = Adversarial(**(TINY | {"n_iter": 20} | options))
+    solver = Adversarial(**(TINY | {"n_iter": 20, "warm_start": None} | options))
     return FokkerPlanckProcess(0.7, dt=dt, random_state=random_state, solver=solver)
 
 
@@ -218,15 +221,36 @@ def test_a_stage_that_fails_is_left_and_the_next_one_tried(data, monkeypatch):
     """Polynomials that diverge do not keep the network away; the outcome says so unless the fit is
     good.
 
-    Without a price every stage runs to its end.
+    Without a price every stage runs to its end: a block each, of which the third fails.
     """
-    blocks = iter([None, None, Outcome.diverged, None, None])
+    blocks = iter([None, None, Outcome.diverged, None])
     monkeypatch.setattr(training, "_fault", lambda *_: next(blocks))
     with pytest.warns(FitWarning, match="diverged"):
         model = tiny(n_iter=16, **(STAGED | {"eval_every": 4, "gain": None})).fit(data)
     assert (model.outcome_, model.n_iter_) == (Outcome.diverged, 16)
     assert next(blocks, "all met") == "all met"
     assert np.all(np.isfinite(model.history_.loss))
+    np.testing.assert_array_equal(model.history_.residuals[8:12], model.history_.residuals[[7] * 4])
+
+
+@pytest.mark.parametrize("sound", [0, 2])
+def test_every_stage_fails_at_most_once(data, monkeypatch, sound):
+    """A first stage that fails ends the run, a later one is passed over; two blocks a stage."""
+    met = []
+
+    def fault(*_):
+        met.append(None if len(met) < sound else Outcome.non_finite)
+        return met[-1]
+
+    monkeypatch.setattr(training, "_fault", fault)
+    with pytest.warns(FitWarning, match="non-finite"):
+        model = tiny(n_iter=16, **(STAGED | {"eval_every": 2, "gain": None})).fit(data)
+    assert model.outcome_ is Outcome.non_finite
+    assert len(met) == {0: 1, 2: 2 + 3}[sound]
+    assert model.n_iter_ == {0: 0, 2: 16}[sound]
+    assert np.all(np.isfinite(model.history_.loss))
+    assert np.all(np.isfinite(model.history_.criterion))
+    assert np.all(np.isfinite(model.predict(0.5)))
 
 
 def test_fits_together_are_those_by_themselves(data, straight):
@@ -273,6 +297,88 @@ def test_an_ensemble_is_the_mean_of_its_members(data, tmp_path):
 def test_bad_members_are_refused(refused):
     with refused("n_members"):
         tiny(n_members=0)
+
+
+def coupled(*, random_state=3, **options):
+    """A small model that begins with the bridge and corrects it in stages."""
+    options = {"warm_start": "bridge", "n_iter": 8, "eval_every": 1} | STAGED | options
+    return tiny(random_state=random_state, **options)
+
+
+@pytest.fixture(scope="module")
+def corrected(data):
+    return coupled().fit(data)
+
+
+def test_a_run_begins_with_the_bridge_and_ends_no_worse(data, corrected, tmp_path):
+    """With a price nothing can pay it stays the drift of the bridge solver, bit for bit."""
+    unpaid = coupled(gain=1e9).fit(data)
+    drift = unpaid.standard_process_.drift
+    assert isinstance(drift, CorrectedDrift)
+    problem = unpaid.solution_.problem
+    alone = Bridge().solve(problem).process
+    x = jnp.asarray(problem.snapshots.clouds[1])
+    np.testing.assert_array_equal(jax.vmap(drift)(x), jax.vmap(alone.drift)(x))
+    noise = unpaid.standard_process_.diffusion
+    assert jax.tree.all(jax.tree.map(np.array_equal, noise, alone.diffusion))
+    assert corrected.history_.criterion.min() <= unpaid.history_.criterion[0]
+    corrected.save(tmp_path)
+    loaded = FokkerPlanckProcess.load(tmp_path)
+    np.testing.assert_array_equal(loaded.drift(data.clouds[1]), corrected.drift(data.clouds[1]))
+
+
+def test_a_corrected_bridge_is_bounded(corrected):
+    """Far out in any direction the correction is that of the border, and the bridge's is bounded
+    by itself.
+    """
+    drift = corrected.standard_process_.drift
+    drift = eqx.tree_at(
+        lambda g: g.correction.coefficients,
+        drift,
+        jnp.ones_like(drift.correction.coefficients),
+    )
+    corners = jnp.asarray([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
+    near = jax.vmap(drift)(1e3 * corners)
+    far = jax.vmap(drift)(1e6 * corners)
+    np.testing.assert_array_equal(near, far)
+    assert not np.allclose(near[0], near[1])
+
+
+def awkward(kind):
+    """Three clouds with something wrong about them."""
+    rng = np.random.default_rng(0)
+    clouds = [rng.normal(size=(60, 2)) + [k, 0.3 * k] for k in range(3)]
+    weights = None
+    if kind == "collinear":
+        clouds = [np.stack([x[:, 0], 2.0 * x[:, 0]], axis=1) for x in clouds]
+    elif kind == "far apart":
+        clouds = [x + 1e6 * k for k, x in enumerate(clouds)]
+    elif kind == "a last snapshot of one point":
+        clouds[-1] = np.tile(clouds[-1][:1], (60, 1))
+    else:
+        weights = [np.where(np.arange(60) < 2, 1.0, 1e-12)] * 3
+    return Snapshots.from_arrays(clouds, [0.0, 0.5, 1.0], weights)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::itofit.FitWarning")
+@pytest.mark.parametrize("start", ["bridge", None])
+@pytest.mark.parametrize(
+    "kind", ["collinear", "far apart", "a last snapshot of one point", "weights of two points"]
+)
+def test_awkward_snapshots_end_as_an_outcome(kind, start):
+    """They end, at a finite drift, and from the bridge without a fault."""
+    solver = coupled(warm_start=start).solver
+    model = FokkerPlanckProcess(dt=0.1, random_state=0, solver=solver).fit(awkward(kind))
+    assert model.outcome_.is_good or start is None
+    assert np.all(np.isfinite(model.predict(0.7)))
+    assert np.all(np.isfinite(model.history_.loss))
+
+
+def test_units_of_the_data_and_the_bridge_do_not_go_together(refused):
+    with refused("standardise=True"):
+        Adversarial(standardise=False)
+    assert Adversarial.paper().warm_start is None
 
 
 def test_a_run_that_explodes_keeps_the_last_good_state(data):

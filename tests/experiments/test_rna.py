@@ -14,7 +14,7 @@ from experiments.figures.pictures import Settings
 from experiments.rna import __main__ as command
 from experiments.rna import nmf, pictures, preprocess
 from experiments.rna.counts import DAYS, MARKERS, Counts, load_counts
-from experiments.rna.methods import METHODS, WITHOUT_SEED
+from experiments.rna.methods import METHODS, THREE_LAYERS, WITHOUT_SEED
 from experiments.rna.methods import Settings as FitSettings
 from experiments.rna.paper import PRINTED, printed_value
 from experiments.rna.records import FIELDS
@@ -287,7 +287,7 @@ def test_methods_are_told_no_noise_and_have_the_networks_of_the_paper():
         if name not in WITHOUT_SEED:
             assert (params["sigma"], params["dt"]) == ("learn", 0.05)
             assert params["device"] == "cpu"
-    assert models["fpp"].solver == Adversarial(drift_width=64, drift_depth=3)
+    assert models["fpp"].solver == THREE_LAYERS
     assert models["fpp-paper"].solver == Adversarial.paper(
         n_iter=2000, drift_width=64, drift_depth=3, probe_width=64, probe_depth=3
     )

@@ -244,6 +244,7 @@ def test_the_adversarial_solver_learns_noise_from_above():
         drift_form="skip",
         drift_rate=5e-3,
         averaging=0.9,
+        warm_start=None,
     )
     before, after = lowered(solver)
     assert np.all(before > 1.7)

@@ -473,6 +473,7 @@ def test_unknown_choices_are_refused(data, refused):
 def test_a_warm_start_begins_at_the_moments_drift(data, model, tmp_path):
     """With a learning rate of nothing the correction stays zero."""
     fresh_solver = Adversarial(
+        warm_start=None,
         drift_width=8,
         drift_depth=1,
         eval_every=1,

@@ -15,11 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
+from threadpoolctl import threadpool_limits
 
 from itofit.adversarial.learners import learner_of
 from itofit.adversarial.options import AdversarialOptions
 from itofit.adversarial.solution import AdversarialSolution
 from itofit.adversarial.training import Contest, fresh_drift, play, prepared
+from itofit.bridge.solver import Bridge
 from itofit.devices import processor
 from itofit.errors import InputError
 from itofit.moments.solver import Moments
@@ -62,7 +64,12 @@ _PAPER: dict[str, Any] = {
     "hold_out": 0.1,
     "patience": 2000,
     "eval_every": 50,
+    "warm_start": None,
 }
+
+
+# The solvers whose solutions a run may begin with.
+STARTS = (Bridge.name, Moments.name)
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,8 +141,9 @@ class Adversarial(AbstractSolver, AdversarialOptions):
         Iterations without improvement of that criterion by 1 % before the run stops.
     eval_every : int
         Iterations between readings of the criterion.
-    warm_start : {None, "moments"}
-        With "moments", learn a correction to the solution of the moments solver.
+    warm_start : {"bridge", "moments", None}
+        Learn a correction to the smooth drift of the bridge solver, which is bounded, or to the
+        solution of the moments solver; with None, begin at rest.
     n_members : int
         Train an ensemble of so many in one batch; its mean drift is the model.
 
@@ -148,7 +156,7 @@ class Adversarial(AbstractSolver, AdversarialOptions):
     'plain'
     """
 
-    warm_start: str | None = None
+    warm_start: str | None = Bridge.name
     n_members: int = 1
 
     name: ClassVar[str] = "adversarial"
@@ -158,7 +166,13 @@ class Adversarial(AbstractSolver, AdversarialOptions):
     def __post_init__(self):
         self._check_options()
         if self.warm_start is not None:
-            check_choice("warm_start", self.warm_start, ("moments",))
+            check_choice("warm_start", self.warm_start, STARTS)
+        if self.warm_start == Bridge.name and not self.standardise:
+            raise InputError(
+                expected="standardise=True where a run begins with the bridge",
+                found="standardise=False",
+                hint="warm_start=None, or standardise=True",
+            )
         check_count("n_members", self.n_members, 1, "3")
 
     @classmethod
@@ -248,21 +262,38 @@ class Adversarial(AbstractSolver, AdversarialOptions):
         return split_rows(snapshots, self.hold_out, streams.integer(Stream.hold_out))
 
     def _warm_start(self, problem: Problem, listeners: Sequence[Listener]) -> ItoProcess | None:
-        """The moments solution with a correction of zero beside it, if that was asked for."""
+        """What was asked for to begin with, and a correction of zero beside it."""
         _check(problem)
-        if self.warm_start is None:
-            return None
+        training = self._split(problem.snapshots, problem.streams)[0]
+        known = problem if training is problem.snapshots else problem.between(training)
         with jax.default_device(processor()):  # many small steps: a GPU only adds to them
-            base = Moments(anchor=self.anchor).solve(problem, listeners=listeners).process
+            base = self._base(known, listeners)
+        if base is None:
+            return None
         weights, rest = eqx.partition(base, eqx.is_array)
         here = eqx.combine(jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), weights), rest)
         key = problem.streams.key(Stream.correction)
-        training = self._split(problem.snapshots, problem.streams)[0]
-        correction = self._fresh(problem, training, key)
+        correction = self._fresh(problem, training, key, correction=True)
         return ItoProcess(CorrectedDrift(here.drift, correction), here.diffusion)
 
-    def _fresh(self, problem: Problem, training: Snapshots, key: PRNGKeyArray) -> AbstractDrift:
-        return fresh_drift(training, problem.span, self, _metric(problem), key=key)
+    def _fresh(
+        self,
+        problem: Problem,
+        training: Snapshots,
+        key: PRNGKeyArray,
+        *,
+        correction: bool = False,
+    ) -> AbstractDrift:
+        metric = _metric(problem)
+        return fresh_drift(training, problem.span, self, metric, correction=correction, key=key)
+
+    def _base(self, problem: Problem, listeners: Sequence[Listener]) -> ItoProcess | None:
+        """None where a run begins at rest: it was asked for, or coupling comes to nothing."""
+        if self.warm_start == Moments.name:
+            return Moments(anchor=self.anchor).solve(problem, listeners=listeners).process
+        if self.warm_start == Bridge.name:
+            return _coupled(problem, listeners)
+        return None
 
     def _trained(
         self,
@@ -320,6 +351,17 @@ class Adversarial(AbstractSolver, AdversarialOptions):
 
 def _metric(problem: Problem) -> Float[np.ndarray, " n_dims"] | None:
     return problem.scaling.metric if problem.has_potential else None
+
+
+def _coupled(problem: Problem, listeners: Sequence[Listener]) -> ItoProcess | None:
+    """What the bridge solver finds; None where coupling comes to nothing."""
+    # The matrices are small; threads that wait for one another take longer than the products.
+    with threadpool_limits(1, user_api="blas"):
+        try:
+            solution = Bridge().solve(problem, listeners=listeners)
+        except (FloatingPointError, np.linalg.LinAlgError):
+            return None
+    return solution.process if solution.outcome.is_good else None
 
 
 def _check(problem: Problem) -> None:

@@ -149,24 +149,31 @@ def fresh_drift(
     options: AdversarialOptions,
     metric: Float[np.ndarray, " n_dims"] | None = None,
     *,
+    correction: bool = False,
     key: PRNGKeyArray,
 ) -> AbstractDrift:
     """The drift a run begins with: in stages, a network with an affine skip, or the paper's plain
     one; with a metric that of a potential, a network with a quadratic skip.
+
+    A `correction` of another drift begins at zero and, in stages, is frozen far from the data.
     """
     width = options.drift_width
     depth = options.drift_depth
     n_dims = training.n_dims
     speed = 4.0 / span
     if metric is not None:
+        last = 0.0 if correction else 0.1
         return PotentialNetworkDrift.create(
-            metric, width=width, depth=depth, speed=speed, last_gain=0.1, key=key
+            metric, width=width, depth=depth, speed=speed, last_gain=last, key=key
         )
     if options.drift_form == "plain":
-        return PlainNetworkDrift(xavier_network([n_dims, *[width] * depth, n_dims], key=key))
+        last = 0.0 if correction else 1.0
+        sizes = [n_dims, *[width] * depth, n_dims]
+        return PlainNetworkDrift(xavier_network(sizes, key=key, last_gain=last))
     if options.drift_form == "skip":
+        last = 0.0 if correction else 0.1
         return NetworkDrift.create(
-            n_dims, width=width, depth=depth, speed=speed, last_gain=0.1, key=key
+            n_dims, width=width, depth=depth, speed=speed, last_gain=last, key=key
         )
     points = np.concatenate(training.clouds)
     weights = np.concatenate(training.weights)
@@ -177,6 +184,7 @@ def fresh_drift(
         width=width,
         depth=depth,
         speed=speed,
+        bounded=correction,
         key=key,
     )
 

@@ -90,6 +90,7 @@ class StagedDrift(AutonomousDrift):
     """g(x) = c (W' phi(x) + network(x)), of which only some parts may be computed.
 
     - `features`: phi = [1, x, products, cubes], the higher powers frozen outside a box.
+    - `low`, `high`: a box outside which the whole drift is frozen, infinite where nothing is.
     - `coefficients`: of a basis B in which B' phi is orthonormal over the data and whose first 1 +
       D entries span the affine functions: W = mask * (B coefficients).
     - `mask`: 1, or 0 for a term that is left out.
@@ -102,10 +103,13 @@ class StagedDrift(AutonomousDrift):
     coefficients: Float[Array, "n_features n_dims"]
     mask: Float[Array, "n_features n_dims"]
     network: TanhNetwork
+    low: Float[Array, " n_dims"]
+    high: Float[Array, " n_dims"]
     speed: float = eqx.field(static=True)
     parts: str = eqx.field(static=True, default="affine")
 
     def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, " n_dims"]:
+        x = jnp.clip(x, self.low, self.high)
         if self.parts in ("affine", "network"):
             value = self.terms[0] + x @ self.terms[1 : 1 + len(x)]
         else:
@@ -127,11 +131,13 @@ class StagedDrift(AutonomousDrift):
         width: int,
         depth: int,
         speed: float,
+        bounded: bool = False,
         key: PRNGKeyArray,
     ) -> "StagedDrift":
         """The zero drift, every coordinate by itself: g_i = c (w_i + W_ii x_i).
 
-        The basis is that of these weighted points, and the network's last layer is at zero.
+        The basis is that of these weighted points, and the network's last layer is at zero. Of a
+        `bounded` one all parts are frozen outside the box, not the powers alone.
         """
         n_dims = points.shape[1]
         dictionary = joined([affine(n_dims), polynomials(n_dims, *box)])
@@ -144,7 +150,17 @@ class StagedDrift(AutonomousDrift):
         basis = jnp.asarray(np.triu(np.linalg.inv(factor).T), dtype=float)
         zero = jnp.zeros((phi.shape[1], n_dims))
         diagonal = jnp.eye(phi.shape[1], n_dims, k=-1).at[0].set(1.0)
-        return cls(dictionary.features, basis, zero, diagonal, network, float(speed))
+        low, high = box if bounded else (np.full(n_dims, -np.inf), np.full(n_dims, np.inf))
+        return cls(
+            dictionary.features,
+            basis,
+            zero,
+            diagonal,
+            network,
+            jnp.asarray(low, dtype=float),
+            jnp.asarray(high, dtype=float),
+            float(speed),
+        )
 
 
 class CorrectedDrift(AbstractDrift):
