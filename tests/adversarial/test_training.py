@@ -21,6 +21,7 @@ from itofit import (
     known_system,
 )
 from itofit.adversarial import training
+from itofit.adversarial.adversaries import RidgeAdversary
 from itofit.adversarial.learners import PlainLearner, learner_of
 from itofit.adversarial.options import AdversarialOptions
 from itofit.adversarial.training import fresh_drift, play, prepared
@@ -28,6 +29,8 @@ from itofit.metrics import coordinate_W1
 from itofit.process.drift import CorrectedDrift, NetworkDrift
 from itofit.simulate import Mesh
 from itofit.solve.listeners import MetricLog
+from itofit.weak.residual import Cloud
+from itofit.weak.ridge_probes import best_answer
 
 # A staged drift compiles anew for every stage: only what is about stages trains one.
 TINY = {"drift_width": 8, "drift_depth": 1, "eval_every": 5, "batch_size": 32, "drift_form": "skip"}
@@ -358,6 +361,25 @@ def awkward(kind):
     else:
         weights = [np.where(np.arange(60) < 2, 1.0, 1e-12)] * 3
     return Snapshots.from_arrays(clouds, [0.0, 0.5, 1.0], weights)
+
+
+def test_a_snapshot_of_one_point_has_test_functions_that_float32_can_tell_apart():
+    """The generator of a cosine goes with the square of the width's inverse, its variance with the
+    fourth power.
+    """
+    snapshots = awkward("a last snapshot of one point")
+    (family,) = RidgeAdversary.about(snapshots, AdversarialOptions()).families(jax.random.key(0))[
+        1:
+    ]
+    clouds = [Cloud(jnp.asarray(x, float), jnp.asarray(w, float)) for _, x, w in snapshots]
+    start, target = clouds[1:]
+
+    def propagated(x):
+        return family(x) + 0.5 * family.generator(x, jnp.zeros(2), jnp.eye(2))
+
+    answer = best_answer(family, target, start, jax.vmap(propagated)(start.points))
+    assert jnp.isfinite(answer.chi2)
+    assert jnp.all(jnp.isfinite(answer.probe.weights))
 
 
 @pytest.mark.slow
