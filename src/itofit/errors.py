@@ -27,6 +27,16 @@ class InputError(ValueError):
     def __init__(self, *, expected: str, found: str, hint: str):
         super().__init__(f"expected {expected}; found {found}. Try: {hint}.")
 
+    def __reduce__(self):
+        # Made of keywords alone, it would not come back from another process by itself.
+        return _restored, (str(self),)
+
+
+def _restored(message: str) -> InputError:
+    error = InputError.__new__(InputError)
+    error.args = (message,)
+    return error
+
 
 class FitWarning(UserWarning):
     """A result that exists but should be doubted; the message names the remedy.

@@ -12,7 +12,9 @@ from typing import Literal
 
 import numpy as np
 
+from itofit.bridge.solution import PassLog
 from itofit.errors import InputError
+from itofit.judge.processes import each
 from itofit.judge.stacking import Energies, stacked
 from itofit.problem import Problem, Stream
 from itofit.process.ito import ItoProcess
@@ -31,8 +33,8 @@ _PRIOR = {LINES: 0.15, REST: 0.05}
 # A forecast may leave the data by so many of their widths.
 _FAR = 10.0
 
-# A fit: the processes of all structures, by name.
-Fit = Callable[[Problem], dict[str, ItoProcess]]
+# A fit: the processes of all structures, by name; the log is told of its passes.
+Fit = Callable[[Problem, PassLog], dict[str, ItoProcess]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,21 @@ class LeftOut:
     snapshot: Snapshot
     rest: Problem
     beyond: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What is done with a snapshot left out: it can be pickled where its fit can."""
+
+    fit: Fit
+    ways: list[str]
+
+    def __call__(self, fold: LeftOut, log: PassLog) -> Energies | None:
+        """None for what cannot be fitted without this snapshot, and is not judged by it."""
+        try:
+            return _energies(fold, Ways(fold.rest, self.fit(fold.rest, log)), self.ways)
+        except (FloatingPointError, np.linalg.LinAlgError):
+            return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,16 +85,15 @@ def folds_of(problem: Problem) -> list[LeftOut]:
     return [fold for fold in folds if fold is not None]
 
 
-def judged(problem: Problem, fit: Fit, names: list[str]) -> Verdict:
-    """The weights that would have forecast the snapshots left out best."""
+def judged(problem: Problem, fit: Fit, names: list[str], log: PassLog, *, jobs: int = 1) -> Verdict:
+    """The weights that would have forecast the snapshots left out best; `jobs` processes judge."""
     ways = ways_of(names)
     by_kind: dict[bool, list[Energies]] = {False: [], True: []}
     judgements = []
-    for fold in folds_of(problem):
-        try:
-            energies = _energies(fold, Ways(fold.rest, fit(fold.rest)), ways)
-        except (FloatingPointError, np.linalg.LinAlgError):
-            continue  # what cannot be fitted without this snapshot is not judged by it
+    folds = folds_of(problem)
+    for fold, energies in zip(folds, each(Trial(fit, ways), folds, log, jobs), strict=True):
+        if energies is None:
+            continue
         by_kind[fold.beyond].append(energies)
         single = np.eye(len(ways))
         scores = {way: energies.distance(single[i]) for i, way in enumerate(ways)}

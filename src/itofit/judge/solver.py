@@ -37,6 +37,18 @@ from itofit.ways import FLOW
 SELECTIONS = ("judge", "none")
 
 
+@dataclass(frozen=True, eq=False)
+class Refit:
+    """Fits the candidates of these names again, in this process or another."""
+
+    engine: Engine
+    names: tuple[str, ...]
+
+    def __call__(self, rest: Problem, log: PassLog) -> dict[str, ItoProcess]:
+        """Their processes for other snapshots."""
+        return self.engine.fitted_again(rest, self.names, log)
+
+
 @dataclass(frozen=True, repr=False)
 class Judged(AbstractSolver):
     """Several structures of the drift, of which snapshots left out decide.
@@ -57,6 +69,10 @@ class Judged(AbstractSolver):
         Cosines of the smooth drift.
     n_passes : int
         How often snapshots are coupled.
+    jobs : int
+        Local processes that the fits without a snapshot are shared among; the result is the same.
+        A process takes some seconds to begin and some 500 MB. A script that asks for more than one
+        needs `if __name__ == "__main__":`, and a `sigma` that is a function one of a module.
 
     Examples
     --------
@@ -72,10 +88,11 @@ class Judged(AbstractSolver):
     selection: str = "judge"
     n_features: int = 200
     n_passes: int = 12
+    jobs: int = 1
 
     def __post_init__(self):
         check_choice("selection", self.selection, SELECTIONS)
-        for name in ("n_features", "n_passes"):
+        for name in ("n_features", "n_passes", "jobs"):
             check_count(name, getattr(self, name), 1, "leave it out")
 
     def scaling(self, snapshots: Snapshots, streams: Streams) -> Scaling:
@@ -155,10 +172,7 @@ class Judged(AbstractSolver):
         if self.selection == "none":
             return _alone(problem, candidates, log)
 
-        def fit(rest: Problem) -> dict[str, ItoProcess]:
-            return engine.fitted_again(rest, names, log)
-
-        verdict = judged(problem, fit, names)
+        verdict = judged(problem, Refit(engine, tuple(names)), names, log, jobs=self.jobs)
         selection = Selection(
             candidates.processes, verdict.between, verdict.beyond, verdict.judgements
         )
