@@ -93,7 +93,7 @@ def handed_out(snapshots):
         patch.setattr(Streams, "key", key)
         posed(snapshots, seed, sigma="network")
         solver = Moments(path="simulated", n_single=2, n_pair=1, n_draws=2)
-        model = FokkerPlanckProcess(0.7, dt=0.1, solver=solver, random_state=seed).fit(snapshots)
+        model = FokkerPlanckProcess(0.7, dt=0.05, solver=solver, random_state=seed).fit(snapshots)
         model.forecast([0.2, 0.6, 1.5], n_samples=30, start="previous")
         model.sample_paths(5, [0.0, 0.5])
         model.predict_from([0.0, 0.0], start=0.0, to=0.5, n_paths=5)

@@ -109,7 +109,8 @@ class FokkerPlanckProcess(ProcessFace):
     outcome_, history_, n_iter_, seconds_ :
         How the run ended, what it logged, its iterations and seconds.
     dt_, dt_error_ : float
-        The step, and how far halving it moves a mean or sd, in sds.
+        The longest step of forecasts, and how far halving it moves a mean or sd, in sds. With
+        dt="auto" a fit is rid of the bias of its own steps, which may be longer.
     solver_, device_, seed_, scaling_, snapshots_ :
         What was used.
 

@@ -8,12 +8,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from itofit.errors import InputError
 from itofit.problem import Stream, Streams
 from itofit.process.ito import ItoProcess
-from itofit.simulate.euler import euler_path, euler_push
+from itofit.simulate.euler import euler_push
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshot, Snapshots, numeric_times, time_tolerance
 from itofit.snapshots.scaling import Scaling
@@ -303,18 +303,17 @@ def step_doubling_error(
     noise's. The returned value compares dt with dt / 2; Euler's weak error at dt is about twice
     that.
     """
-    coarse = Mesh.refine(np.concatenate([[start.time], times[times > start.time]]), dt)
     worst = 0.0
-    h = jnp.asarray(coarse.steps, dtype=float)
-    x0 = jnp.asarray(start.points, dtype=float)
+    coarse = fine = jnp.asarray(start.points, dtype=float)
     w = jnp.asarray(start.weights, dtype=float)
-    z = jax.random.normal(key, (len(h), 2, *x0.shape))
-    begin = jnp.asarray(start.time, dtype=float)
-    fine = _path(process, x0, jnp.repeat(h / 2.0, 2), z.reshape(-1, *x0.shape), begin)[::2]
-    plain = _path(process, x0, h, (z[:, 0] + z[:, 1]) / jnp.sqrt(2.0), begin)
-    for k in coarse.observed[1:]:
-        (m0, s0) = _moments(plain[k], w)
-        (m1, s1) = _moments(fine[k], w)
+    begins = np.concatenate([[start.time], times[times > start.time]])
+    for i, (begin, end) in enumerate(itertools.pairwise(begins)):
+        n_steps = jnp.asarray(len(Mesh.refine([begin, end], dt).steps))
+        span = jnp.asarray([begin, end], dtype=float)
+        keys = jax.random.fold_in(key, i)
+        coarse, fine = _with_steps_halved(process, coarse, fine, span, n_steps, keys)
+        (m0, s0) = _moments(coarse, w)
+        (m1, s1) = _moments(fine, w)
         shift = jnp.maximum(jnp.abs(m0 - m1), jnp.abs(s0 - s1)) / jnp.maximum(s1, 1e-12)
         # A chain that runs to infinity is as far off as can be; max() would pass over its NaN.
         worst = max(worst, float(jnp.max(jnp.where(jnp.isnan(shift), jnp.inf, shift))))
@@ -346,5 +345,31 @@ def _push(process, start, steps, key, begin):
 
 
 @eqx.filter_jit
-def _path(process, start, steps, noise, begin):
-    return euler_path(process, start, steps, noise, begin)
+def _with_steps_halved(
+    process: ItoProcess,
+    coarse: Float[Array, "n n_dims"],
+    fine: Float[Array, "n n_dims"],
+    span: Float[Array, "2"],
+    n_steps: Int[Array, ""],
+    key: PRNGKeyArray,
+) -> tuple[Float[Array, "n n_dims"], Float[Array, "n n_dims"]]:
+    """One cloud carried by so many steps and another by twice as many, on the same Brownian paths.
+
+    One program for any number of steps.
+    """
+    begin, end = span
+    h = (end - begin) / n_steps
+
+    def moved(x, time, length, z):
+        now = process.at(time)
+        return jax.vmap(now.euler_step, in_axes=(0, None, 0))(x, length, z)
+
+    def step(k, clouds):
+        x, y = clouds
+        now = begin + k * h
+        z = jax.random.normal(jax.random.fold_in(key, k), (2, *x.shape), x.dtype)
+        x = moved(x, now + 0.5 * h, h, (z[0] + z[1]) / jnp.sqrt(2.0))
+        y = moved(y, now + 0.25 * h, 0.5 * h, z[0])
+        return x, moved(y, now + 0.75 * h, 0.5 * h, z[1])
+
+    return jax.lax.fori_loop(0, n_steps, step, (coarse, fine))

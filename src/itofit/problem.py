@@ -60,6 +60,7 @@ class Stream(enum.IntEnum):
     mixture = 35
     judging = 36
     thinning = 37
+    parts_of_steps = 38
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class Problem:
     drift : {"free", "potential"}
         What the drift may be.
     refinement : int
-        How often the step has been halved.
+        How often the step has been halved since the problem was posed.
 
     Examples
     --------
@@ -259,6 +260,16 @@ class Problem:
             One refinement further.
         """
         return replace(self, dt=self.dt / 2.0, refinement=self.refinement + 1)
+
+    def before_halving(self) -> "Problem":
+        """The same with the step it was posed with.
+
+        Returns
+        -------
+        Problem
+            Without refinement.
+        """
+        return replace(self, dt=self.dt * 2**self.refinement, refinement=0)
 
     def with_clock(self) -> "Problem":
         """The same with a drift that may change with time.

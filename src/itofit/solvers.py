@@ -11,13 +11,10 @@ from itofit.forecast import step_error_from_first
 from itofit.judge.solver import Judged
 from itofit.moments.solver import Moments
 from itofit.problem import Problem
-from itofit.simulate.step_size import TOLERANCE
 from itofit.solution import Solution
 from itofit.solve.checkpoint import CheckpointFolder
 from itofit.solve.listeners import Listener
 from itofit.solve.solver import AbstractSolver
-
-_MOST_HALVINGS = 2
 
 SOLVERS: dict[str, type[AbstractSolver]] = {
     solver.name: solver for solver in (Judged, Moments, Bridge, Adversarial)
@@ -60,7 +57,7 @@ def solve(
     listeners: Sequence[Listener] = (),
     checkpoints: CheckpointFolder | None = None,
 ) -> Solution:
-    """The solution of a problem; a step that is ours to choose is halved until it is short enough.
+    """The solution of a problem; a step that is ours to choose is halved until forecasts allow it.
 
     Parameters
     ----------
@@ -80,8 +77,8 @@ def solve(
     """
     solution = solver.solve(problem, listeners=listeners, checkpoints=checkpoints)
     solution = with_step_checked(solution)
-    while _step_is_too_long(solution):
-        shorter = solution.problem.with_halved_step()
+    while _step_is_too_long(solution, solver):
+        shorter = _with_short_step(solution, solver)
         solution = solver.solve_again(
             solution, shorter, listeners=listeners, checkpoints=checkpoints
         )
@@ -91,12 +88,24 @@ def solve(
 
 def with_step_checked(solution: Solution) -> Solution:
     """The same, with how far halving dt moves a mean or sd."""
-    problem = solution.problem
-    error = step_error_from_first(solution.process, problem.snapshots, problem.dt, problem.streams)
-    return replace(solution, dt_error=error)
+    return replace(solution, dt_error=_step_error(solution, solution.problem))
 
 
-def _step_is_too_long(solution: Solution) -> bool:
+def _step_is_too_long(solution: Solution, solver: AbstractSolver) -> bool:
     problem = solution.problem
-    ours = not problem.step_given and problem.refinement < _MOST_HALVINGS
-    return ours and solution.outcome.is_good and not solution.dt_error <= TOLERANCE
+    ours = not problem.step_given and problem.refinement < solver.most_halvings
+    return ours and solution.outcome.is_good and not solution.dt_error <= solver.tolerance
+
+
+def _with_short_step(solution: Solution, solver: AbstractSolver) -> Problem:
+    """The problem with its step halved until it is short enough for the fitted process."""
+    shorter = solution.problem.with_halved_step()
+    while shorter.refinement < solver.most_halvings:
+        if _step_error(solution, shorter) <= solver.tolerance:
+            break
+        shorter = shorter.with_halved_step()
+    return shorter
+
+
+def _step_error(solution: Solution, problem: Problem) -> float:
+    return step_error_from_first(solution.process, problem.snapshots, problem.dt, problem.streams)

@@ -29,6 +29,7 @@ from itofit.problem import Problem, Stream, Streams
 from itofit.process.drift import AbstractDrift, CorrectedDrift, MeanDrift, members_of, stacked
 from itofit.process.ito import ItoProcess
 from itofit.process.noise import AbstractDiffusion
+from itofit.simulate.step_size import TOLERANCE
 from itofit.snapshots.clouds import Snapshots
 from itofit.snapshots.scaling import Scaling
 from itofit.snapshots.split import FEWEST_TO_SPLIT, split_rows
@@ -161,6 +162,9 @@ class Adversarial(AbstractSolver, AdversarialOptions):
 
     name: ClassVar[str] = "adversarial"
     prefers_cpu: ClassVar[bool] = False
+    # Every halving trains again.
+    tolerance: ClassVar[float] = TOLERANCE
+    most_halvings: ClassVar[int] = 2
     presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {}, "paper": _PAPER}
 
     def __post_init__(self):

@@ -22,7 +22,7 @@ from itofit.problem import Problem, Stream
 from itofit.process.drift import AbstractDrift, AbstractLinearDrift
 from itofit.process.features import Dictionary, Joined
 from itofit.process.ito import ItoProcess
-from itofit.solution import Selection, Solution
+from itofit.solution import Solution
 
 POLISHED = "polished"
 CLOCKED = "in time"
@@ -143,12 +143,6 @@ def _polished_again(rest: Problem, sparse: ItoProcess) -> ItoProcess:
     solver = Moments(n_draws=_FEW_DRAWS, n_iter=_FEW_STEPS)
     after = polished_process(few, solver, sparse, _terms_of(few, sparse))
     return sparse if after is None else _in_terms_of(sparse.drift, after)
-
-
-def with_polished(selection: Selection, process: ItoProcess) -> Selection:
-    """The selection with the polished process anew."""
-    full = _in_terms_of(selection.processes[Sparse.name].drift, process)
-    return replace(selection, processes=selection.processes | {POLISHED: full})
 
 
 def _in_terms_of(every: AbstractDrift, process: ItoProcess) -> ItoProcess:

@@ -16,11 +16,9 @@ from threadpoolctl import threadpool_limits
 from itofit.bridge.solution import PassLog
 from itofit.bridge.solver import Bridge
 from itofit.bridge.structures import Smooth
-from itofit.judge.engine import POLISHED, POLISHER, Candidates, Engine, with_polished
+from itofit.judge.engine import POLISHED, POLISHER, Candidates, Engine
 from itofit.judge.judging import folds_of, judged
 from itofit.judge.records import selection_from
-from itofit.moments.polishing import polished
-from itofit.moments.solution import MomentsSolution
 from itofit.moments.solver import Moments
 from itofit.problem import Problem, Streams
 from itofit.process.ito import ItoProcess
@@ -121,7 +119,7 @@ class Judged(AbstractSolver):
         listeners: Sequence[Listener] = (),
         checkpoints: CheckpointFolder | None = None,
     ) -> Solution:
-        """What was polished is polished on; of all else the step is that of forecasts alone.
+        """The same: the step of a solution is that of its forecasts.
 
         Parameters
         ----------
@@ -139,21 +137,8 @@ class Judged(AbstractSolver):
         Solution
             With the new problem.
         """
-        del checkpoints
-        again = replace(solution, problem=problem)
-        if not isinstance(solution, MomentsSolution) or solution.evidence is None:
-            return again
-        solver = solution.solver
-        assert isinstance(solver, Moments)
-        with threadpool_limits(1, user_api="blas"):
-            after = polished(problem, solver, solution.process, solution.dictionary, listeners)
-        if after is None:
-            return again
-        selection = solution.selection
-        if selection is not None:
-            selection = with_polished(selection, after.process)
-        seconds = solution.seconds + after.seconds
-        return replace(after, seconds=seconds, selection=selection)
+        del listeners, checkpoints
+        return replace(solution, problem=problem)
 
     def solve_together(self, problems: Sequence[Problem]) -> list[Solution]:
         return [self.solve(problem) for problem in problems]

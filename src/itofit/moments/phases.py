@@ -4,7 +4,8 @@ aim      own slopes alone; means and covariances only, residuals divided by a te
          falls to 1
 select   cosines as well; terms come in and leave as the evidence asks
          (`moments.forward_selection`, `moments.many_dimensions`)
-polish   those terms alone; more noise draws; the full covariance until nothing moves
+polish   those terms alone; more noise draws; the full covariance; the bias of a step that is ours
+         is taken off; until nothing moves
 """
 
 from dataclasses import replace
@@ -33,10 +34,12 @@ from itofit.solution import Outcome, Phase
 
 _MOST_AIMS = 8
 _MOST_POLISHES = 20
-# Steps of the polish that update the precisions, that prune, and that renew the covariance.
+# Steps of the polish that update the precisions, that prune, and that renew the covariance; after
+# which of them the bias of the step is measured again.
 _UPDATING = 8
 _PRUNING = (2, 5)
 _RENEWING = 6
+_MEASURING = (1, 3, 5)
 
 
 def simulate_and_fit(
@@ -102,6 +105,7 @@ def polish(
     """The selected groups with all noise draws and the full covariance, until no step gains."""
     run.phase = Phase.polish
     residual: Residual = probing.simulated(dictionary, probing.options.n_draws, cosines=True)
+    residual = probing.without_step_bias(residual, residual.process(state.v))
     state = replace(state, residuals=None)
     whitening = probing.whitening(residual, state.v)
     adaptive = adaptive_ridges(residual, state) if ridges_adapt else None
@@ -129,6 +133,9 @@ def polish(
         if i >= _RENEWING and quiet >= 2:
             outcome = Outcome.converged
             break
+        if i in _MEASURING:
+            residual = probing.without_step_bias(residual, residual.process(state.v))
+            state = replace(state, residuals=None)
         if i < _RENEWING:
             whitening = probing.whitening(residual, state.v)
     residual, state = without_excluded(residual, state)

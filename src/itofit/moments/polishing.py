@@ -52,7 +52,11 @@ def polished(
 def polished_process(
     problem: Problem, solver: Moments, start: ItoProcess, dictionary: Dictionary
 ) -> ItoProcess | None:
-    """The process of that solution, without what the linear algebra says there."""
+    """The process of that solution, without what the linear algebra says there.
+
+    Its forecasts have the step of its chains, so that it keeps what that step adds.
+    """
+    problem = problem.as_fitted(step_given=True, refinement=problem.refinement)
     end = _polished(problem, solver, start, dictionary, Run(solver.n_iter, ()))
     return None if end is None else end.fitted.residual.process(end.fitted.state.v)
 

@@ -17,10 +17,11 @@ from itofit.moments.observed_path import CorrectedPath, ObservedPath
 from itofit.moments.options import Counts, MomentsOptions, cosines_for, cosines_for_dense
 from itofit.moments.pairs import pair_probes
 from itofit.moments.residuals import Residual, Simulated, observed_means
-from itofit.moments.transitions import BatchPlan, transition_batches
+from itofit.moments.transitions import BatchPlan, Cut, transition_batches
 from itofit.moments.whitening import Whitening
 from itofit.problem import Problem, Stream
 from itofit.process.features import MANY_DIMS, Dictionary, box_of
+from itofit.process.ito import ItoProcess
 from itofit.process.noise import AbstractDiffusion
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshots
@@ -38,6 +39,8 @@ from itofit.weak.fixed_probes import (
 
 _JACOBIAN_POINTS = 1000
 _CORRECTED_POINTS = 2048
+# Parts of a step by which its bias is measured.
+_PARTS = 4
 # Steps of the simulation that corrects the observed path in a gap.
 HEUN_STEPS = 8
 
@@ -73,6 +76,11 @@ class Probing:
     def n_outputs(self) -> int:
         """Functions that are combined of the features: coordinates of the drift, or a potential."""
         return 1 if self.problem.has_potential else self.snapshots.n_dims
+
+    @property
+    def mesh(self) -> Mesh:
+        """Of the chains: a step that is halved later is that of forecasts."""
+        return self.problem.before_halving().mesh
 
     @property
     def paired(self) -> bool:
@@ -127,9 +135,7 @@ class Probing:
     ) -> Simulated:
         """The residual of chains over the mesh, `n_draws` from every start point."""
         plan = BatchPlan(n_draws, functools.partial(self.problem.streams.rng, Stream.transitions))
-        transitions = transition_batches(
-            self.snapshots, self.problem.mesh, self.options.anchor, plan
-        )
+        transitions = transition_batches(self.snapshots, self.mesh, self.options.anchor, plan)
         n_cosines = cosines_for(self.snapshots.n_dims) if cosines else None
         probes: list[AbstractPathProbes] = []
         for batch in transitions:
@@ -191,6 +197,16 @@ class Probing:
             n_jacobian=_CORRECTED_POINTS,
         )
         return CorrectedPath.of(simulated, observed)
+
+    def without_step_bias(self, residual: Residual, process: ItoProcess) -> Residual:
+        """Without the first order in the step, as that is for this process.
+
+        Chains whose step the user gave are taken as they are.
+        """
+        if self.problem.step_given or not isinstance(residual, Simulated):
+            return residual
+        cut = Cut(_PARTS, self.problem.streams.key(Stream.parts_of_steps))
+        return residual.without_step_bias(process, cut)
 
     def threshold(self, dictionary: Dictionary) -> Float[np.ndarray, " n_groups"]:
         """The log Bayes factor every (group, output) must have, in the order of `Prior.over`."""

@@ -39,6 +39,7 @@ def refit(
     """
     residual = probing.on_path(terms.path, terms.dictionary, terms.evidence.gaps)
     state = _start(probing, terms)
+    residual = probing.without_step_bias(residual, residual.process(state.v))
     if terms.path == "simulated" and probing.snapshots.n_dims <= MANY_DIMS:
         residual, state = adaptive_ridges(residual, state) or (residual, state)
     state = replace(state, residuals=residual(state.v))

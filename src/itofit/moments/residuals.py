@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from itofit.moments.pairs import PairProbes
-from itofit.moments.transitions import Chunk, DrivenChains, TransitionBatch
+from itofit.moments.transitions import Chunk, Cut, DrivenChains, TransitionBatch
 from itofit.moments.whitening import Spread, Whitening
 from itofit.process.clock import Clock
 from itofit.process.drift import AbstractLinearDrift, linear_drift
@@ -143,22 +143,35 @@ class Simulated(Residual):
 
     - `observed`: the mean of the probes over the target of every transition.
     - `n_jacobian`: start points used for the Jacobian.
+    - `step_bias`: what long steps add to the means of the probes; it is taken off.
     """
 
     transitions: tuple[TransitionBatch, ...]
     observed: tuple[np.ndarray, ...]
     n_jacobian: int
+    step_bias: tuple[np.ndarray, ...] | None = None
 
     def __call__(self, v: np.ndarray) -> list[np.ndarray]:
         process = self.process(v)
+        means = self._means(lambda transition, chunk: transition.end(process, chunk))
+        residuals = [mean - seen for mean, seen in zip(means, self.observed, strict=True)]
+        if self.step_bias is None:
+            return residuals
+        return [r - bias for r, bias in zip(residuals, self.step_bias, strict=True)]
 
-        def work(transition: TransitionBatch, probes: Any, chunk: Chunk) -> Array:
-            end = transition.end(process, chunk)
-            return _mean_of(probes, end, chunk.start, chunk.weights)
+    def without_step_bias(self, process: ItoProcess, cut: Cut) -> Self:
+        """The same without what long steps add to it, as that is for this process.
 
-        simulated = self._by_transition(work)
-        pairs = zip(simulated, self.observed, strict=True)
-        return [np.sum(means, axis=0) - observed for means, observed in pairs]
+        It is extrapolated from steps so cut; of chains that run to infinity it is not known, and
+        nothing changes.
+        """
+        long = self._means(lambda transition, chunk: transition.end(process, chunk))
+        short = self._means(lambda transition, chunk: transition.finer_end(process, chunk, cut))
+        more = cut.n_parts / (cut.n_parts - 1)
+        with np.errstate(invalid="ignore"):
+            bias = tuple(more * (a - b) for a, b in zip(long, short, strict=True))
+        known = bool(np.all(np.isfinite(np.concatenate(bias))))
+        return replace(self, step_bias=bias) if known else self
 
     def spreads(self, v: np.ndarray | None) -> list[Spread]:
         propagated: list[np.ndarray | None] = [None] * len(self.transitions)
@@ -220,6 +233,17 @@ class Simulated(Residual):
             chosen = np.concatenate([self.speed * rows[:, first], noisy], axis=1)
             slopes.append(chosen[:, order])
         return slopes
+
+    def _means(
+        self,
+        ends: Callable[[TransitionBatch, Chunk], Array],
+    ) -> list[Float[np.ndarray, " n_probes"]]:
+        """The mean of the probes over the chains of every transition that end there."""
+
+        def work(transition: TransitionBatch, probes: Any, chunk: Chunk) -> Array:
+            return _mean_of(probes, ends(transition, chunk), chunk.start, chunk.weights)
+
+        return [np.sum(means, axis=0) for means in self._by_transition(work)]
 
     def _propagated(self, v: np.ndarray) -> list[Float[np.ndarray, "n_points n_probes"]]:
         """The mean of the probes over the chains from every start point."""

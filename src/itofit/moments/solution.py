@@ -110,7 +110,8 @@ class MomentsSolution(Solution):
         if self.final_residual is not None:
             return self.final_residual
         terms = self.terms
-        return self.probing.on_path(terms.path, terms.dictionary, terms.evidence.gaps)
+        residual = self.probing.on_path(terms.path, terms.dictionary, terms.evidence.gaps)
+        return self.probing.without_step_bias(residual, self.process)
 
     @functools.cached_property
     def state(self) -> State:

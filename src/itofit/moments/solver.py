@@ -132,11 +132,27 @@ class Moments(AbstractSolver, MomentsOptions):
         listeners: Sequence[Listener] = (),
         checkpoints: CheckpointFolder | None = None,
     ) -> MomentsSolution:
+        """The same: a fit whose step is ours has no first order in it, forecasts have.
+
+        Parameters
+        ----------
+        solution : Solution
+            With the step before.
+        problem : Problem
+            With the shorter step.
+        listeners : sequence of callables
+            As of `solve`.
+        checkpoints : CheckpointFolder, optional
+            As of `solve`.
+
+        Returns
+        -------
+        MomentsSolution
+            With the new problem.
+        """
+        del listeners, checkpoints
         assert isinstance(solution, MomentsSolution)
-        if solution.path != "simulated":
-            return replace(solution, problem=problem)
-        again = self.solve(problem, listeners=listeners, checkpoints=checkpoints)
-        return replace(again, seconds=solution.seconds + again.seconds)
+        return replace(solution, problem=problem)
 
     def solve_together(self, problems: Sequence[Problem]) -> list[Solution]:
         return [self.solve(problem) for problem in problems]

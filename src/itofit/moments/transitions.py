@@ -14,24 +14,41 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from itofit.process.drift import AbstractLinearDrift
 from itofit.process.ito import ItoProcess
 from itofit.process.noise import AbstractDiffusion
 from itofit.simulate.legs import legs_between
 from itofit.simulate.mesh import Mesh
-from itofit.simulate.sensitivity import BLOCK, Sensitivities, chain_ends, chain_sensitivities
+from itofit.simulate.sensitivity import (
+    BLOCK,
+    Sensitivities,
+    chain_ends,
+    chain_sensitivities,
+    finer_ends,
+)
 from itofit.snapshots.clouds import Snapshots
 from itofit.solve.cores import on_cpu
 
 
 class Chunk(NamedTuple):
-    """Start points of some chains, their noise, and what each chain counts in a mean."""
+    """Start points of some chains, their noise, and what each chain counts in a mean.
+
+    `place`: how many whole chunks stand before it.
+    """
 
     start: Float[Array, "chunk n_dims"]
     noise: Float[Array, "n_steps chunk n_dims"]
     weights: Float[Array, " chunk"]
+    place: int
+
+
+class Cut(NamedTuple):
+    """How steps of chains are cut: into `n_parts` each; `key` is that of the noise inside."""
+
+    n_parts: int
+    key: PRNGKeyArray
 
 
 class DrivenChains(NamedTuple):
@@ -86,8 +103,9 @@ class TransitionBatch:
 
     def chains(self) -> list[Chunk]:
         """All chains, chunk by chunk: every point with the first draw, then with the second, ..."""
-        chunks = zip(self.starts, self.noise, self.chunk_weights, strict=True)
-        return [Chunk(start, noise, weights) for start, noise, weights in chunks]
+        places = range(len(self.starts))
+        chunks = zip(self.starts, self.noise, self.chunk_weights, places, strict=True)
+        return [Chunk(*chunk) for chunk in chunks]
 
     def jacobian_chunks(
         self,
@@ -110,7 +128,7 @@ class TransitionBatch:
                 jnp.asarray(row),
                 size,
             )
-            chunks.append(Chunk(x, z, jnp.asarray(weights[first : first + size])))
+            chunks.append(Chunk(x, z, jnp.asarray(weights[first : first + size]), i))
         return chunks
 
     def fold(
@@ -147,6 +165,25 @@ class TransitionBatch:
             chunk.noise,
             jnp.asarray(self.n_steps),
             self.heun,
+        )
+
+    def finer_end(
+        self,
+        process: ItoProcess,
+        chunk: Chunk,
+        cut: Cut,
+    ) -> Float[Array, "chunk n_dims"]:
+        """Where they end if every step is cut, on the same Brownian paths."""
+        key = jax.random.fold_in(jax.random.fold_in(cut.key, self.start), chunk.place)
+        return finer_ends(
+            process,
+            chunk.start,
+            self.times,
+            self.steps,
+            chunk.noise,
+            jnp.asarray(self.n_steps),
+            key,
+            cut.n_parts,
         )
 
     def sensitivity(

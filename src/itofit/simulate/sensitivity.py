@@ -28,7 +28,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from itofit.process.drift import AbstractLinearDrift
 from itofit.process.ito import ItoProcess
@@ -66,6 +66,38 @@ def chain_ends(
         now = process.at(times[k])
         move = now.heun_step if heun else now.euler_step
         return jax.vmap(move, in_axes=(0, None, 0))(x, steps[k], noise[k])
+
+    return jax.lax.fori_loop(0, n_taken, step, start)
+
+
+@eqx.filter_jit
+def finer_ends(
+    process: ItoProcess,
+    start: Float[Array, "n n_dims"],
+    times: Float[Array, " n_steps"],
+    steps: Float[Array, " n_steps"],
+    noise: Float[Array, "n_steps n n_dims"],
+    n_taken: Int[Array, ""],
+    key: PRNGKeyArray,
+    n_parts: int,
+) -> Float[Array, "n n_dims"]:
+    """The chain of Euler with every step cut into `n_parts`, driven by the same Brownian motion.
+
+    `noise` is that of the whole steps. That of the parts is drawn on the way, given their sum:
+
+        z_j = Z / sqrt(m) + e_j - mean(e),        e_1 ... e_m ~ N(0, I)
+    """
+
+    def step(k, x):
+        h = steps[k] / n_parts
+        inside = jax.random.normal(jax.random.fold_in(key, k), (n_parts, *x.shape), x.dtype)
+        parts = noise[k] / jnp.sqrt(n_parts) + inside - inside.mean(axis=0)
+
+        def part(j, y):
+            now = process.at(times[k] + (j + 0.5 - 0.5 * n_parts) * h)
+            return jax.vmap(now.euler_step, in_axes=(0, None, 0))(y, h, parts[j])
+
+        return jax.lax.fori_loop(0, n_parts, part, x)
 
     return jax.lax.fori_loop(0, n_taken, step, start)
 

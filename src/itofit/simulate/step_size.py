@@ -18,6 +18,8 @@ from itofit.snapshots.clouds import Snapshots
 
 # A halved step may move no mean or sd by more than this part of the cloud's sd.
 TOLERANCE = 0.05
+# The same of a step that is ours and costs nothing but forecasts.
+CLOSE = 0.02
 
 
 def first_step(snapshots: Snapshots) -> float:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from itofit.problem import Problem, Streams
+from itofit.simulate.step_size import CLOSE
 from itofit.snapshots.clouds import Snapshots
 from itofit.snapshots.scaling import Scaling
 from itofit.solution import Solution
@@ -26,10 +27,14 @@ class AbstractSolver(abc.ABC):
     - `name`: short for the solver with its defaults, in Python and on the command line.
     - `prefers_cpu`: whether its computations are faster on a CPU than on a GPU.
     - `presets`: options that go together, by name; "default" changes none.
+    - `tolerance`: a step that is ours is halved while that moves a mean or sd by more, in sds.
+    - `most_halvings`: how often at most.
     """
 
     name: ClassVar[str]
     prefers_cpu: ClassVar[bool]
+    tolerance: ClassVar[float] = CLOSE
+    most_halvings: ClassVar[int] = 4
     presets: ClassVar[dict[str, dict[str, Any]]]
 
     def __repr__(self) -> str:
@@ -92,7 +97,7 @@ class AbstractSolver(abc.ABC):
         listeners: Sequence[Listener] = (),
         checkpoints: CheckpointFolder | None = None,
     ) -> Solution:
-        """The process of the same problem with a shorter step.
+        """The solution of the same problem with a shorter step, which a fit may not depend on.
 
         Parameters
         ----------

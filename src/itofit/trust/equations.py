@@ -130,6 +130,7 @@ def _posed(solution: Solution, monomials: Monomials) -> "Polynomial":
         problem = solution.problem.with_noise(solution.process.diffusion)
         probing = Probing(problem, MomentsOptions())
     residual = _residual(probing, monomials, path, gaps)
+    residual = probing.without_step_bias(residual, solution.process)
     return Polynomial(probing, residual, monomials, solution.problem.scaling)
 
 
@@ -506,7 +507,7 @@ def _with_other_noise(
     assert isinstance(simulated, Simulated)
     rng_at = functools.partial(probing.problem.streams.rng, Stream.transitions_again, k)
     plan = BatchPlan(1, rng_at, heun=heun)
-    mesh = Mesh.cut(probing.snapshots.times, HEUN_STEPS) if heun else probing.problem.mesh
+    mesh = Mesh.cut(probing.snapshots.times, HEUN_STEPS) if heun else probing.mesh
     anchor = "previous" if heun else probing.options.anchor
     transitions = transition_batches(probing.snapshots, mesh, anchor, plan)
     chosen = tuple(batch for batch in transitions if batch.ends in residual.ends)
