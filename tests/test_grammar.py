@@ -43,10 +43,10 @@ def snapshots():
 
 def test_the_estimator_adds_nothing_to_what_the_solver_finds(snapshots):
     solver = Moments(n_iter=4, polynomials=False, n_single=0, n_pair=0)
-    model = FokkerPlanckProcess(0.7, dt=0.1, solver=solver, random_state=5).fit(snapshots)
+    model = FokkerPlanckProcess(0.7, dt=0.05, solver=solver, random_state=5).fit(snapshots)
     streams = Streams(5)
     scaling = solver.scaling(snapshots, streams)
-    problem = Problem.pose(snapshots, 0.7, 0.1, scaling=scaling, streams=streams)
+    problem = Problem.pose(snapshots, 0.7, 0.05, scaling=scaling, streams=streams)
     alone = solver.solve(problem)
     x = jnp.asarray(problem.snapshots.clouds[0])
     here, there = (jax.vmap(p.drift)(x) for p in (model.solution_.process, alone.process))

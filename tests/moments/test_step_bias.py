@@ -235,11 +235,13 @@ def test_nothing_is_fitted_twice_and_forecasts_find_their_own_step(monkeypatch):
 
 
 def test_the_residual_made_again_is_that_of_the_fit():
-    """Of a solution whose step was halved for forecasts, and that was loaded."""
+    """Of a solution whose step was halved for forecasts, and that was loaded; up to what the drift
+    has moved since the bias was measured, a tenth of the noise of a mean of 300 points.
+    """
     solution = OWN.solve(posed(exact(300, np.random.default_rng(2)), 0.05))
     later = OWN.solve_again(solution, solution.problem.with_halved_step().with_halved_step())
     again = replace(later, final_residual=None)
     one = np.concatenate(solution.residual(solution.state.v))
     other = np.concatenate(again.residual(again.state.v))
-    np.testing.assert_allclose(other, one, atol=1e-4)
+    np.testing.assert_allclose(other, one, atol=0.1 / np.sqrt(300))
     assert again.residual.transitions[0].n_steps == solution.residual.transitions[0].n_steps

@@ -39,7 +39,7 @@ _MOST_POLISHES = 20
 _UPDATING = 8
 _PRUNING = (2, 5)
 _RENEWING = 6
-_MEASURING = (1, 3, 5)
+_MEASURING = (1, 4)
 
 
 def simulate_and_fit(
