@@ -250,5 +250,7 @@ def test_what_is_public_is_found():
     assert {"fit", "drift", "process_", "predict_from", "load"} <= {
         member.name for member in members(itofit.FokkerPlanckProcess)
     }
-    assert "get_metadata_routing" not in {member.name for member in members(itofit.FokkerPlanckProcess)}
+    assert "get_metadata_routing" not in {
+        member.name for member in members(itofit.FokkerPlanckProcess)
+    }
     assert "Identifiability" in {public.value.__name__ for public in results(exported())}

@@ -61,6 +61,7 @@ class Stream(enum.IntEnum):
     judging = 36
     thinning = 37
     parts_of_steps = 38
+    misses = 40
 
 
 @dataclass(frozen=True)

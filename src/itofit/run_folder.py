@@ -20,7 +20,7 @@ from itofit.snapshots.paired import PairedSnapshots
 from itofit.solve.solver import AbstractSolver
 from itofit.solvers import solver_from, solver_values
 
-FORMAT = 3
+FORMAT = 4
 MODEL_FILE = "model.npz"
 
 # Every method by the names that its runs may have.

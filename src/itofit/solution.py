@@ -33,6 +33,15 @@ class Outcome(enum.Enum):
         "interrupted; the best state so far was kept, resume continues from a checkpoint where "
         "there is one"
     )
+    contradicted = (
+        "contradicted: nothing improves the fit any further, and it misses the snapshots it was "
+        "fitted to; look for a snapshot that does not belong with the others, or try another sigma "
+        "or solver"
+    )
+    unjudged = (
+        "unjudged: nothing improves the fit any further, and it takes every degree of freedom, so "
+        "that no snapshot can contradict it; give more points or more snapshots"
+    )
     diverged = (
         "diverged: simulated points left the data's range by a factor of 1000 and the best state "
         "before that was kept; lower the learning rate, shorten dt, or use anchor='previous'"
@@ -44,8 +53,16 @@ class Outcome(enum.Enum):
 
     @property
     def is_good(self) -> bool:
-        """Whether the run ended by itself, not by a fault."""
-        return self in (Outcome.converged, Outcome.budget)
+        """Whether the run ended by itself, not by a fault; a process that ended so may be wrong."""
+        return self in _BY_THEMSELVES
+
+
+_BY_THEMSELVES = (
+    Outcome.converged,
+    Outcome.budget,
+    Outcome.contradicted,
+    Outcome.unjudged,
+)
 
 
 class Phase(enum.IntEnum):

@@ -45,7 +45,8 @@ def fitted(probing_of):
         ends=np.asarray([[0, 1], [1, 2]]),
         chi2=np.ones(2),
         n_rows=np.ones(2, dtype=int),
-        n_points=np.ones(2),
+        row_mean=np.ones(2),
+        row_variance=np.full(2, 2.0),
         n_determined=np.ones(2),
         alive=np.ones((3, 1), dtype=bool),
     )

@@ -12,11 +12,11 @@ import pytest
 from itofit import FokkerPlanckProcess, InputError, Moments, PairedSnapshots, Snapshots, split_rows
 from itofit.moments.options import MomentsOptions
 from itofit.moments.residuals import Simulated
+from itofit.moments.squares import law_of_squares
 from itofit.moments.whitening import Spread, Whitening, contributions_of
 from itofit.process.features import affine
 from itofit.process.noise import ConstantDiffusion, first_noise
 from itofit.snapshots.scaling import Scaling
-from itofit.trust.goodness import law_of_squares
 
 # A stationary population, dx = -RATE x dt + s dW with s^2 / (2 RATE) = 1, by Euler steps of DT,
 # which the fits use too.

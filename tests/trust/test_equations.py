@@ -70,7 +70,8 @@ def at_truth(data, path="simulated"):
         ends=np.column_stack([np.arange(n_gaps), 1 + np.arange(n_gaps)]),
         chi2=np.ones(n_gaps),
         n_rows=np.ones(n_gaps, dtype=int),
-        n_points=np.ones(n_gaps),
+        row_mean=np.ones(n_gaps),
+        row_variance=np.full(n_gaps, 2.0),
         n_determined=np.ones(n_gaps),
         alive=np.ones((3, 2), dtype=bool),
     )

@@ -5,11 +5,16 @@ import pytest
 from scipy.stats import chi2
 
 from itofit.moments.evidence import Evidence
-from itofit.moments.whitening import Spread
-from itofit.trust.goodness import SquaresLaw, hotelling_moments, judged, law_of_squares
+from itofit.moments.squares import SquaresLaw, law_at, law_of_squares
+from itofit.moments.whitening import Spread, Whitening
+from itofit.trust.goodness import judged
+
+PLAIN = SquaresLaw(np.ones(2), np.full(2, 2.0))
+WIDE = SquaresLaw(np.full(2, 1.1), np.full(2, 3.0))
+TIMES = np.asarray([0.0, 0.2, 2.0])
 
 
-def evidence(squares, n_points) -> Evidence:
+def evidence(squares, determined=(2.5, 1.5), law=PLAIN) -> Evidence:
     """Two transitions of 20 rows, of which the drift takes 2.5 and 1.5."""
     return Evidence(
         coefficients=np.zeros((2, 1)),
@@ -18,43 +23,58 @@ def evidence(squares, n_points) -> Evidence:
         ends=np.asarray([[0, 1], [1, 2]]),
         chi2=np.asarray(squares, dtype=float),
         n_rows=np.asarray([20, 20]),
-        n_points=np.asarray([n_points, n_points], dtype=float),
-        n_determined=np.asarray([2.5, 1.5]),
+        row_mean=law.mean,
+        row_variance=law.variance,
+        n_determined=np.asarray(determined),
         alive=np.ones((2, 1), dtype=bool),
     )
 
 
-def test_with_very_many_points_it_is_the_chi_squared_test():
-    test = judged(evidence([30.0, 18.0], 1e9), np.asarray([0.0, 0.2, 2.0]))
-    np.testing.assert_allclose(test.p_values, chi2.sf([30.0, 18.0], [17.5, 18.5]), rtol=1e-5)
-    assert test.p_value == pytest.approx(chi2.sf(48.0, 36.0), rel=1e-5)
+def test_it_is_the_chi_squared_test_where_rows_are_normal():
+    test = judged(evidence([30.0, 18.0]), TIMES)
+    np.testing.assert_allclose(test.p_values, chi2.sf([30.0, 18.0], [17.5, 18.5]), rtol=1e-6)
+    assert test.p_value == pytest.approx(chi2.sf(48.0, 36.0), rel=1e-6)
     assert test.intervals == ((0.0, 0.2), (0.2, 2.0))
+    assert test.to_records()[0]["freedom"] == pytest.approx(17.5)
+    assert "contradict this process" in str(test)
 
 
-def test_few_points_forgive_more():
-    many, few = (judged(evidence([30.0, 30.0], n), np.arange(3.0)) for n in (1e6, 100.0))
-    assert many.rejects()
-    assert few.p_value > many.p_value
-    assert few.to_records()[0]["freedom"] == pytest.approx(17.5)
-    assert "contradict this process" in str(many)
+@pytest.mark.parametrize("determined", [(20.0, 20.0), (20.0, 19.5)])
+def test_without_a_degree_of_freedom_nothing_is_judged(determined):
+    """Neither the smallest chi-squared nor a large one: they say the same of no true model."""
+    for squares in ([0.0, 1e-12], [50.0, 50.0]):
+        one = evidence(squares, determined)
+        test = judged(one, TIMES)
+        assert np.isnan(one.reduced_chi2)
+        assert np.isnan(test.p_value)
+        assert np.all(np.isnan(test.p_values))
+        assert not test.rejects()
+        assert not one.contradicted
+        assert one.widening == 1.0
+        assert str(test).endswith("cannot be judged: no degree of freedom is left")
+        assert [row["p"] for row in test.to_records()] == [None, None]
 
 
-def test_moments_of_hotellings_statistic():
-    """Against 20 000 draws of n xbar' S^-1 xbar; standard errors of a mean and of a variance from
-    the draws.
-    """
+def test_an_interval_without_freedom_is_left_out_alone():
+    test = judged(evidence([0.0, 30.0], (20.0, 1.5)), TIMES)
+    assert np.isnan(test.p_values[0])
+    assert test.p_value == pytest.approx(chi2.sf(30.0, 18.5), rel=1e-6)
+
+
+def test_what_is_called_contradicted_is_rejected():
+    """Whatever the law and the freedom: 1.5 times the mean and 2.8 sds are beyond its 5 % tail."""
     rng = np.random.default_rng(0)
-    k = 4
-    nu = 30
-    n = 20_000
-    z = rng.standard_normal((n, k))
-    x = rng.standard_normal((n, nu, k))
-    S = np.einsum("nij,nik->njk", x, x) / nu
-    squares = np.einsum("ni,ni->n", z, np.linalg.solve(S, z[..., None])[..., 0])
-    mean, variance = hotelling_moments(np.full(1, float(k)), np.full(1, float(nu)))
-    assert squares.mean() == pytest.approx(float(mean[0]), abs=4 * squares.std() / np.sqrt(n))
-    fourth = np.mean((squares - squares.mean()) ** 4)
-    assert squares.var() == pytest.approx(float(variance[0]), abs=4 * np.sqrt(fourth / n))
+    seen = 0
+    for _ in range(500):
+        law = SquaresLaw(rng.uniform(0.5, 2.0, 2), rng.uniform(0.5, 30.0, 2))
+        squares = 40.0 * rng.exponential(size=2)
+        one = evidence(squares, rng.uniform(0.0, 19.4, 2), law)
+        if one.contradicted:
+            seen += 1
+            assert judged(one, TIMES).rejects()
+            assert one.widening == pytest.approx(np.sqrt(one.excess))
+            assert one.widening > 1.2
+    assert seen > 50
 
 
 def law_of_two(x, y) -> SquaresLaw:
@@ -93,10 +113,34 @@ def test_the_law_of_the_squares_is_that_of_many_data_sets(kind):
 
 
 def test_a_wider_law_forgives_more():
-    plain = SquaresLaw(np.ones(2), np.full(2, 2.0))
-    wide = SquaresLaw(np.full(2, 1.1), np.full(2, 3.0))
-    narrow, broad = (
-        judged(evidence([30.0, 30.0], 1e6), np.arange(3.0), law) for law in (plain, wide)
-    )
+    narrow, broad = (judged(evidence([30.0, 30.0], law=law), TIMES) for law in (PLAIN, WIDE))
     assert narrow.p_value == pytest.approx(chi2.sf(60.0, 36.0), rel=1e-6)
     assert broad.p_value > narrow.p_value
+
+
+def test_the_law_where_correlations_are_shrunk():
+    """Squares of 400 pairs of clouds, each whitened by its own points, and what 10 say of the law.
+
+    40 correlated coordinates: too many for the inverse of a covariance known from 150 points.
+    4 standard errors from the repeats, and a tenth for what is of second order.
+    """
+    rng = np.random.default_rng(0)
+    n = 150
+    repeats = 400
+    mixing = np.linalg.cholesky(0.5 ** np.abs(np.subtract.outer(np.arange(40), np.arange(40))))
+    even = np.full(n, 1.0 / n)
+    squares = []
+    laws = []
+    for repeat in range(repeats):
+        x, y = rng.standard_normal((2, n, 40)) @ mixing.T
+        spread = Spread(0, 1, even, even, x, y)
+        whitening = Whitening.of([spread], None)
+        squares.append(np.sum(whitening([even @ x - even @ y]) ** 2))
+        if repeat < 10:
+            laws.append(law_at([spread], whitening))
+    mean = 40.0 * np.mean([law.mean for law in laws])
+    variance = 40.0 * np.mean([law.variance for law in laws])
+    error = np.std(squares) / np.sqrt(repeats)
+    assert mean == pytest.approx(np.mean(squares), rel=0.1, abs=4 * error)
+    fourth = np.std((squares - np.mean(squares)) ** 2) / np.sqrt(repeats)
+    assert variance == pytest.approx(np.var(squares), rel=0.1, abs=4 * fourth)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from itofit.bridge.iteration import Pass
+from itofit.bridge.misses import worst_miss
 from itofit.problem import Problem
 from itofit.process.drift import AbstractLinearDrift
 from itofit.process.ito import ItoProcess
@@ -29,7 +30,8 @@ class BridgeSolution(Solution):
     """A solution of the bridge solver.
 
     - `structure`: "smooth", "sparse", or "polished" of one polished on a part of the points.
-    - `contradictions`: what a test of the polished process said against it.
+    - `contradictions`: what can be said against it: the snapshot it misses most, and what a test of
+      the polished process said.
     """
 
     structure: str
@@ -42,7 +44,11 @@ class BridgeSolution(Solution):
         return []
 
     def values(self) -> dict[str, Any]:
-        return {"structure": self.structure, "features": drift_values(self._drift)}
+        return {
+            "structure": self.structure,
+            "features": drift_values(self._drift),
+            "contradictions": list(self.contradictions),
+        }
 
     def arrays(self) -> dict[str, np.ndarray]:
         return drift_arrays(self._drift) | noise_arrays(self.process.diffusion)
@@ -88,15 +94,18 @@ class PassLog:
 def bridge_solution(problem: Problem, structure: str, end: Pass, log: PassLog) -> BridgeSolution:
     """The solution that passes end in."""
     coefficients = np.asarray(getattr(end.process.drift, "coefficients", np.nan))
-    finite = bool(np.all(np.isfinite(coefficients)))
+    is_finite = bool(np.all(np.isfinite(coefficients)))
+    miss = worst_miss(problem, end.process) if is_finite else None
+    passes = Outcome.converged if miss is None else Outcome.contradicted
     return BridgeSolution(
         problem=problem,
         process=end.process,
-        outcome=Outcome.converged if finite else Outcome.non_finite,
+        outcome=passes if is_finite else Outcome.non_finite,
         history=BridgeHistory(np.asarray(end.missed)),
         n_iter=len(end.missed),
         seconds=log.seconds,
         structure=structure,
+        contradictions=() if miss is None else (str(miss),),
     )
 
 
@@ -115,4 +124,5 @@ def restored_bridge(
         seconds=ending.seconds,
         dt_error=ending.dt_error,
         structure=values["structure"],
+        contradictions=tuple(values["contradictions"]),
     )

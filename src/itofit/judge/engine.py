@@ -80,7 +80,7 @@ class Candidates:
         else:
             own = bridge_solution(problem, name, self.ends[name], log)
         doubts = () if self.polished is None else tuple(self.polished.doubts())
-        return replace(own, contradictions=doubts)
+        return replace(own, contradictions=(*own.contradictions, *doubts))
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from itofit.moments.gauss_newton import State
+from itofit.moments.gauss_newton import State, can_be_squared
 from itofit.moments.relevance import Posterior
 from itofit.moments.residuals import Residual
 from itofit.moments.whitening import Whitening
@@ -35,6 +35,8 @@ def less_biased(
     folds = residual.folds()
     J = np.stack([fold.jacobian(v, whitening, columns) for fold in folds])
     y = np.stack([whitening(fold(v)) for fold in folds])
+    if not can_be_squared(J, y):
+        return state
     mean = J.mean(axis=0)
     bias = -mean.T @ whitening.skewness(residual.spreads(v))
     if len(folds) > 1:
@@ -46,7 +48,7 @@ def less_biased(
     if not drift_too:
         noise = columns >= residual.n_coefficients
         along = posterior.covariance()[:, noise]
-        move = along @ np.linalg.solve(along[noise], move[noise])
+        move = along @ np.linalg.lstsq(along[noise], move[noise])[0]
     corrected = v.copy()
     corrected[columns] += move
     return replace(state, v=corrected, residuals=None)

@@ -16,6 +16,7 @@ from itofit.moments.gauss_newton import (
     Run,
     State,
     Update,
+    can_be_squared,
     step,
     without_excluded,
 )
@@ -155,7 +156,10 @@ def _corrected(
         update = Update(3, threshold if i in (1, 3) else None)
         after, decrease = step(residual, whitening, state, run, update)
         state = after or state
-        if after is None or (i > 1 and decrease < SMALL_DECREASE):
+        if after is None:
+            outcome = Outcome.non_finite
+            break
+        if i > 1 and decrease < SMALL_DECREASE:
             outcome = Outcome.converged
             break
         if i < 2:
@@ -206,6 +210,8 @@ def _linear(
     count = observed.n_coefficients
     J = observed.jacobian(state.v, whitening, columns)
     b = J @ state.v - whitening(observed(state.v))
+    if not can_be_squared(J, b):
+        return state
     prior = relevances(J, b, prior, 5)
     prior = prior if threshold is None else pruned(J, b, prior, threshold)
     alive = prior.alive

@@ -5,10 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from itofit.moments.gauss_newton import State
+from itofit.moments.gauss_newton import State, can_be_squared
 from itofit.moments.relevance import EXCLUDED, Posterior
 from itofit.moments.residuals import Residual
+from itofit.moments.squares import SquaresLaw, law_at
 from itofit.moments.whitening import Whitening
+
+# Chi-squared by what is expected of it that contradicts a fit, beyond so many of its own sds.
+_LARGE_EXCESS = 1.5
+_SDS = 2.0 * np.sqrt(2.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +35,8 @@ class Evidence:
         Squared whitened residuals of every transition.
     n_rows : array of shape (n_transitions,)
         The number of these residuals.
-    n_points : array of shape (n_transitions,)
-        Effective points of both ends, from which the covariance of the residuals is known.
+    row_mean, row_variance : arrays of shape (n_transitions,)
+        Mean and variance of the square of a residual at the truth (`moments.squares`).
     n_determined : array of shape (n_transitions,)
         How many of its rows the drift takes; in all, the coefficients that the data determine.
     alive : array of shape (n_groups, n_outputs)
@@ -44,7 +49,7 @@ class Evidence:
     >>> evidence = Evidence(
     ...     coefficients=np.ones((2, 1)), covariance=np.eye(2), precision=np.ones((2, 1)),
     ...     ends=np.array([[0, 1], [1, 2]]), chi2=np.array([9.0, 8.0]), n_rows=np.array([10, 10]),
-    ...     n_points=np.array([200.0, 200.0]), n_determined=np.array([1.5, 1.5]),
+    ...     row_mean=np.ones(2), row_variance=np.full(2, 2.0), n_determined=np.array([1.5, 1.5]),
     ...     alive=np.ones((2, 1), dtype=bool),
     ... )
     >>> evidence.reduced_chi2, evidence.gaps
@@ -57,7 +62,8 @@ class Evidence:
     ends: Int[np.ndarray, "n_transitions 2"]
     chi2: Float[np.ndarray, " n_transitions"]
     n_rows: Int[np.ndarray, " n_transitions"]
-    n_points: Float[np.ndarray, " n_transitions"]
+    row_mean: Float[np.ndarray, " n_transitions"]
+    row_variance: Float[np.ndarray, " n_transitions"]
     n_determined: Float[np.ndarray, " n_transitions"]
     alive: np.ndarray
 
@@ -65,14 +71,49 @@ class Evidence:
     def reduced_chi2(self) -> float:
         """Chi-squared by degree of freedom.
 
-        About 1 for a model that fits, less where snapshots share particles.
+        About 1 for a model that fits, less where snapshots share particles; NaN where there is less
+        than one degree of freedom to judge by.
         """
-        return float(np.sum(self.chi2)) / self.n_free
+        return float(np.sum(self.chi2)) / self.n_free if self.can_judge else np.nan
 
     @property
     def n_free(self) -> float:
-        """Degrees of freedom: residuals minus the coefficients they determine."""
-        return max(1.0, float(np.sum(self.n_rows)) - float(np.sum(self.n_determined)))
+        """Degrees of freedom: residuals minus the coefficients they determine; 0 at the least."""
+        return float(np.sum(self.freedom))
+
+    @property
+    def freedom(self) -> Float[np.ndarray, " n_transitions"]:
+        """The same by transition."""
+        return np.maximum(self.n_rows - self.n_determined, 0.0)
+
+    @property
+    def can_judge(self) -> bool:
+        """Whether degrees of freedom are left to judge the fit by."""
+        return self.n_free >= 1.0
+
+    @property
+    def law(self) -> SquaresLaw:
+        """The law of a row's square at the truth."""
+        return SquaresLaw(self.row_mean, self.row_variance)
+
+    @property
+    def excess(self) -> float:
+        """Chi-squared over its mean at the truth; NaN where nothing can be judged."""
+        if not self.can_judge:
+            return np.nan
+        return float(np.sum(self.chi2) / np.sum(self.freedom * self.row_mean))
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether chi-squared is far above what is expected of a true model."""
+        sd = np.sqrt(np.sum(self.freedom * self.row_variance))
+        allowed = _LARGE_EXCESS * np.sum(self.freedom * self.row_mean) + _SDS * sd
+        return self.can_judge and bool(np.sum(self.chi2) > allowed)
+
+    @property
+    def widening(self) -> float:
+        """By how much errors are larger than the points alone make them: 1 unless contradicted."""
+        return float(np.sqrt(self.excess)) if self.contradicted else 1.0
 
     @property
     def gaps(self) -> list[int]:
@@ -84,11 +125,16 @@ def evidence_at(
     residual: Residual,
     state: State,
     whitening: Whitening,
-) -> Evidence:
-    """The evidence at a state, of whitened residuals y and their Jacobian J there."""
+) -> Evidence | None:
+    """The evidence at a state, of whitened residuals y and their Jacobian J there.
+
+    None where chains run away.
+    """
     alive = state.prior.alive
     y = whitening(state.read(residual))
     J = residual.jacobian(state.v, whitening, np.flatnonzero(alive))
+    if not can_be_squared(y, J):
+        return None
     inside = Posterior(J, state.prior.diagonal[alive]).covariance()
     covariance = np.zeros((len(alive), len(alive)))
     covariance[np.ix_(alive, alive)] = inside
@@ -98,6 +144,7 @@ def evidence_at(
     n_outputs = residual.n_outputs
     count = residual.n_coefficients
     precision = np.minimum(state.prior.diagonal[:count], EXCLUDED)
+    law = law_at(residual.spreads(state.v), whitening)
     sizes = [group.size for group in residual.dictionary.groups]
     first_feature = np.cumsum([0, *sizes])[:-1]
     return Evidence(
@@ -107,13 +154,8 @@ def evidence_at(
         ends=np.asarray(residual.ends),
         chi2=np.add.reduceat(y**2, first_row),
         n_rows=n_rows,
-        n_points=effective_points(residual),
+        row_mean=law.mean,
+        row_variance=law.variance,
         n_determined=np.add.reduceat(leverage, first_row),
         alive=alive[:count].reshape(-1, n_outputs)[first_feature],
     )
-
-
-def effective_points(residual: Residual) -> Float[np.ndarray, " n_transitions"]:
-    """By transition the effective number of points of both ends."""
-    effective = [1.0 / float(np.sum(w**2)) for w in residual.snapshots.weights]
-    return np.asarray([effective[start] + effective[target] for start, target in residual.ends])

@@ -34,7 +34,14 @@ from itofit.moments.adaptive_ridges import (
     shape_of,
     with_ridges_fixed,
 )
-from itofit.moments.gauss_newton import Run, State, Update, step, without_excluded
+from itofit.moments.gauss_newton import (
+    Run,
+    State,
+    Update,
+    can_be_squared,
+    step,
+    without_excluded,
+)
 from itofit.moments.probing import Probing
 from itofit.moments.relevance import (
     ABSENT,
@@ -131,7 +138,7 @@ def log_evidence(
     v = state.v
     y = whitening(state.read(residual))
     J = residual.jacobian(v, whitening, np.flatnonzero(alive))
-    if not (np.all(np.isfinite(J)) and float(y @ y) < _RUN_AWAY):
+    if not (can_be_squared(J) and float(y @ y) < _RUN_AWAY):
         return -np.inf
     freedom = Posterior(J, precision[alive]).half_log_det()
     penalty = float(np.sum(precision[alive] * v[alive] ** 2))
@@ -324,6 +331,9 @@ class Candidates:
         inside = J[:, alive[columns]]
         new = np.concatenate([J[:, :n_terms], beside], axis=1)
         b = inside @ state.v[alive] - whitening(state.read(self.adaptive))
+        if not can_be_squared(b, new):
+            nothing = np.zeros((new.shape[1] // n_dims, n_dims))
+            return Gains(nothing, nothing)
         posterior = Posterior(inside, state.prior.diagonal[alive])
         covariance = posterior.covariance()
         cross = inside.T @ new

@@ -28,6 +28,8 @@ from itofit.solve.listeners import Listener, Progress
 LEAST_DAMPING = 1e-8
 FIRST_DAMPING = 1e-2
 _MOST_TRIES = 10
+# How often a start whose chains run away is halved, before it is given up for no drift.
+_MOST_HALVINGS = 6
 # A step that lowers the objective by less than this fraction gains nothing.
 SMALL_DECREASE = 1e-3
 # Steps a fit usually takes, for the progress bar.
@@ -154,6 +156,24 @@ class Update(NamedTuple):
 NO_UPDATE = Update()
 
 
+def can_be_squared(*arrays: np.ndarray) -> bool:
+    """Whether all is finite and stays so when it is squared: no chain ran to infinity."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return all(bool(np.isfinite(np.sum(array**2))) for array in arrays)
+
+
+def stepped_back(residual: Residual, state: State) -> State:
+    """The state, or where its chains run to infinity one nearer to no drift at all."""
+    v = state.v.copy()
+    count = residual.n_coefficients
+    for i in range(_MOST_HALVINGS + 1):
+        residuals = residual(v)
+        if can_be_squared(*residuals):
+            return replace(state, v=v, residuals=residuals)
+        v[:count] *= 0.5 if i + 1 < _MOST_HALVINGS else 0.0
+    return replace(state, v=v, residuals=None)
+
+
 class Step(NamedTuple):
     """A step: the state after it, None where something was not finite; the fraction it gained."""
 
@@ -175,7 +195,7 @@ def step(
     state = replace(state, residuals=state.read(residual))
     y = whitening(state.read(residual)) / temperature
     J = residual.jacobian(state.v, whitening, columns) / temperature
-    if not (np.all(np.isfinite(y)) and np.all(np.isfinite(J))):
+    if not can_be_squared(y, J):
         return Step(None, 0.0)
     b = J @ state.v[columns] - y
     chosen = _updated(
@@ -193,7 +213,7 @@ def step(
         v[alive] = Posterior(J, state.prior.diagonal[alive]).mean(b)
         state = replace(state, v=v, residuals=residual(v))
         y = whitening(state.read(residual)) / temperature
-        if not np.all(np.isfinite(y)):
+        if not can_be_squared(y):
             return Step(None, 0.0)
     return _damped(residual, whitening, state, run, J, y, temperature)
 

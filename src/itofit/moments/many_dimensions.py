@@ -22,6 +22,7 @@ from itofit.moments.gauss_newton import (
     Run,
     State,
     Update,
+    can_be_squared,
     step,
     without_excluded,
 )
@@ -131,6 +132,8 @@ def screened(
     low, high = probing.box
     products = monomials(pairs(n_dims), low, high)
     rows = _projected_rows(probing, residual, state, whitening)
+    if rows is None:
+        return None
     wide = replace(residual, dictionary=joined([residual.dictionary, products]))
     count = residual.n_coefficients
     n_new = products.n_features * n_dims
@@ -154,11 +157,13 @@ def _projected_rows(
     residual: Simulated,
     state: State,
     whitening: Whitening,
-) -> Float[np.ndarray, "n_rows n_columns"]:
-    """P y, and P of some random rows."""
+) -> Float[np.ndarray, "n_rows n_columns"] | None:
+    """P y, and P of some random rows; None where chains run away."""
     alive = state.prior.alive
     J = residual.jacobian(state.v, whitening, np.flatnonzero(alive))
     y = whitening(state.read(residual))
+    if not can_be_squared(y, J):
+        return None
     posterior = Posterior(J, state.prior.diagonal[alive])
     rng = probing.problem.streams.rng(Stream.screening)
     random = rng.standard_normal((len(y), _N_RANDOM))

@@ -89,6 +89,21 @@ class MomentsOptions:
             default.every if self.n_all is None else self.n_all,
         )
 
+    def allows_clock(self, n_dims: int) -> bool:
+        """Whether the drift may change with time.
+
+        Parameters
+        ----------
+        n_dims : int
+            Coordinates.
+
+        Returns
+        -------
+        bool
+            Not with a dictionary of the user's own, on the observed path, or in many dimensions.
+        """
+        return self.dictionary is None and self.path != "observed" and n_dims < MANY_DIMS
+
     def threshold_for(self, n_choices: int) -> float:
         """The log Bayes factor a group must have to stay.
 

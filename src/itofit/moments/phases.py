@@ -22,6 +22,7 @@ from itofit.moments.gauss_newton import (
     State,
     Update,
     step,
+    stepped_back,
     without_excluded,
 )
 from itofit.moments.library import Library
@@ -105,6 +106,7 @@ def polish(
     """The selected groups with all noise draws and the full covariance, until no step gains."""
     run.phase = Phase.polish
     residual: Residual = probing.simulated(dictionary, probing.options.n_draws, cosines=True)
+    state = stepped_back(residual, state)
     residual = probing.without_step_bias(residual, residual.process(state.v))
     state = replace(state, residuals=None)
     whitening = probing.whitening(residual, state.v)
@@ -123,12 +125,17 @@ def polish(
     threshold = probing.threshold(residual.dictionary)
     outcome = Outcome.budget
     quiet = 0
+    failed = 0
     for i in range(_MOST_POLISHES):
         if run.spent:
             break
         update = Update(3 if i < _UPDATING else 0, threshold if i in _PRUNING else None)
         after, decrease = step(residual, whitening, state, run, update)
         state = after or replace(state, damping=FIRST_DAMPING)
+        failed = failed + 1 if after is None else 0
+        if failed > 1:
+            outcome = Outcome.non_finite
+            break
         quiet = quiet + 1 if decrease < SMALL_DECREASE else 0
         if i >= _RENEWING and quiet >= 2:
             outcome = Outcome.converged

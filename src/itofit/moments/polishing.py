@@ -20,10 +20,8 @@ from itofit.moments.solver import Moments, moments_solution, result_of
 from itofit.problem import Problem
 from itofit.process.features import Dictionary
 from itofit.process.ito import ItoProcess
+from itofit.solution import Outcome
 from itofit.solve.listeners import Listener
-
-# What linear algebra raises where chains run away or a covariance has too low a rank.
-_BROKEN = (np.linalg.LinAlgError, FloatingPointError, InputError, ValueError)
 
 
 def polished(
@@ -35,18 +33,14 @@ def polished(
 ) -> MomentsSolution | None:
     """The solution nearest to a process whose drift is in these terms, each of one feature.
 
-    None where the linear algebra breaks down on the way: chains that run away, covariances of too
-    low a rank.
+    None where its chains run away, and where a snapshot has no spread to compare with.
     """
     run = Run(solver.n_iter, listeners)
     end = _polished(problem, solver, start, dictionary, run)
     if end is None:
         return None
-    try:
-        solution = moments_solution(problem, solver, run, result_of(end.probing, end.fitted))
-    except _BROKEN:
-        return None
-    return solution if _is_finite(solution) else None
+    solution = moments_solution(problem, solver, run, result_of(end.probing, end.fitted))
+    return None if solution.evidence is None else solution
 
 
 def polished_process(
@@ -74,12 +68,6 @@ def _polished(
     try:
         with np.errstate(all="ignore"):
             fitted = polish(probing, dictionary, state, run, ridges_adapt=False)
-    except _BROKEN:
+    except InputError:
         return None
-    is_finite = bool(np.all(np.isfinite(fitted.state.v)))
-    return _End(probing, fitted) if run.rows and is_finite else None
-
-
-def _is_finite(solution: MomentsSolution) -> bool:
-    evidence = solution.evidence
-    return evidence is not None and bool(np.all(np.isfinite(evidence.chi2)))
+    return _End(probing, fitted) if fitted.outcome is not Outcome.non_finite else None

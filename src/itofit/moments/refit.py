@@ -7,7 +7,7 @@ import numpy as np
 
 from itofit.moments.adaptive_ridges import AdaptiveRidges, adaptive_ridges, frozen
 from itofit.moments.evidence import Evidence, evidence_at
-from itofit.moments.gauss_newton import SMALL_DECREASE, State
+from itofit.moments.gauss_newton import SMALL_DECREASE, State, can_be_squared
 from itofit.moments.linearised import Terms
 from itofit.moments.probing import Probing
 from itofit.moments.relevance import Posterior, Prior
@@ -43,7 +43,7 @@ def refit(
     if terms.path == "simulated" and probing.snapshots.n_dims <= MANY_DIMS:
         residual, state = adaptive_ridges(residual, state) or (residual, state)
     state = replace(state, residuals=residual(state.v))
-    if not np.all(np.isfinite(np.concatenate(state.read(residual)))):
+    if not can_be_squared(*state.read(residual)):
         return None
     for _ in range(_MOST_STEPS):
         lower = _lowered(residual, probing.whitening(residual, state.v), state)
@@ -53,7 +53,8 @@ def refit(
     if isinstance(residual, AdaptiveRidges):
         residual, state = frozen(residual, state)
     whitening = probing.whitening(residual, state.v)
-    return Refit(residual.process(state.v), evidence_at(residual, state, whitening))
+    evidence = evidence_at(residual, state, whitening)
+    return None if evidence is None else Refit(residual.process(state.v), evidence)
 
 
 def _start(probing: Probing, terms: Terms) -> State:
@@ -77,6 +78,8 @@ def _lowered(
     v = state.v
     y = whitening(state.read(residual))
     J = residual.jacobian(v, whitening, columns)
+    if not can_be_squared(y, J):
+        return None
     precision = state.prior.diagonal[columns]
     slope = J.T @ y + precision * v[columns]
     move = Posterior(J, precision).solve(slope)

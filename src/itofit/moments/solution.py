@@ -20,8 +20,6 @@ from itofit.process.features import Dictionary
 from itofit.solution import Solution
 from itofit.solve.records import drift_arrays, drift_values, noise_arrays, record_arrays
 
-# Chi-squared by degree of freedom that draws a warning, beyond four sds of its own noise.
-_LARGE_REDUCED_CHI2 = 1.5
 _PATHS = {
     "simulated": [],
     "observed": [
@@ -140,8 +138,12 @@ class MomentsSolution(Solution):
         evidence = self.evidence
         if evidence is None:
             return []
-        allowed = _LARGE_REDUCED_CHI2 + 4.0 / np.sqrt(evidence.n_free)
-        if not evidence.reduced_chi2 > allowed:
+        if not evidence.can_judge:
+            return [
+                f"the fit cannot be judged: its drift takes all {int(np.sum(evidence.n_rows))} "
+                "residuals that so few points allow; give more points or more snapshots"
+            ]
+        if not evidence.contradicted:
             return []
         return [
             f"chi-squared is {evidence.reduced_chi2:.1f} times its degrees of freedom: no drift of "
@@ -167,7 +169,9 @@ class MomentsSolution(Solution):
 
     @property
     def _remedy(self) -> str:
-        trial = "" if self.problem.time_varying else "try time_varying=True, "
+        allows = self.solver.allows_clock(self.problem.snapshots.n_dims)
+        may_vary = allows and not self.problem.time_varying
+        trial = "try time_varying=True, " if may_vary else ""
         if self.problem.has_potential:
             return f"{trial}look at sigma, or leave out drift='potential': it may rotate"
         own = "give a dictionary of your own (solver=Moments(dictionary=...))"

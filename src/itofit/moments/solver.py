@@ -211,19 +211,20 @@ def _check_potential(options: MomentsOptions) -> None:
 
 
 def _check_clock(options: MomentsOptions, n_dims: int) -> None:
-    if options.dictionary is not None or options.path == "observed":
-        raise InputError(
-            expected="a drift that changes with time to have the solver's own features and a "
-            "simulated path",
-            found="a dictionary" if options.dictionary is not None else "path='observed'",
-            hint="time_varying=False, or leave that out",
-        )
+    if options.allows_clock(n_dims):
+        return
     if n_dims >= MANY_DIMS:
         raise InputError(
             expected=f"fewer than {MANY_DIMS} coordinates where the drift changes with time",
             found=f"{n_dims}",
             hint="fewer principal components, or time_varying=False",
         )
+    raise InputError(
+        expected="a drift that changes with time to have the solver's own features and a "
+        "simulated path",
+        found="a dictionary" if options.dictionary is not None else "path='observed'",
+        hint="time_varying=False, or leave that out",
+    )
 
 
 class Result(NamedTuple):
@@ -239,6 +240,8 @@ def result_of(probing: Probing, fitted: Fitted) -> Result:
     """A model at its optimum, the bias of a learned noise taken off, and the evidence there."""
     unbiased = _without_bias(probing, fitted)
     evidence = _judged(probing, fitted, unbiased)
+    if evidence is None:
+        return Result(fitted.residual, fitted.state, Outcome.non_finite, None)
     return Result(unbiased.residual, unbiased.state, unbiased.outcome, evidence)
 
 
@@ -284,16 +287,16 @@ def _judged(
     probing: Probing,
     fitted: Fitted,
     unbiased: Fitted,
-) -> Evidence:
-    """The evidence at the solution.
+) -> Evidence | None:
+    """The evidence at the solution; None where chains run away.
 
     Of pairs, taking the bias off leaves the minimum, whose squares have the law of chi-squared.
     """
     evidence = evidence_at(unbiased.residual, unbiased.state, unbiased.whitening)
-    if not probing.paired:
+    if evidence is None or not probing.paired:
         return evidence
     least = evidence_at(fitted.residual, fitted.state, fitted.whitening)
-    return replace(evidence, chi2=least.chi2)
+    return None if least is None else replace(evidence, chi2=least.chi2)
 
 
 def moments_solution(
@@ -309,7 +312,7 @@ def moments_solution(
     return MomentsSolution(
         problem=problem,
         process=process,
-        outcome=result.outcome,
+        outcome=_verdict(result),
         history=run.history(),
         n_iter=len(run.rows),
         seconds=time.perf_counter() - run.began,
@@ -319,6 +322,16 @@ def moments_solution(
         path=_path_of(residual),
         final_residual=residual.with_noise(process.diffusion) if small else None,
     )
+
+
+def _verdict(result: Result) -> Outcome:
+    """How the run ended, in the light of what chi-squared says where it ended by itself."""
+    evidence = result.evidence
+    if result.outcome is not Outcome.converged or evidence is None:
+        return result.outcome
+    if not evidence.can_judge:
+        return Outcome.unjudged
+    return Outcome.contradicted if evidence.contradicted else Outcome.converged
 
 
 def _path_of(residual: Residual) -> str:

@@ -16,6 +16,11 @@ Where row i is the same individual at both ends (`moments.pairs`) what it contri
 a_n(i) = F_n(x_i) - f_n(y_i) centred, and belongs to the individual, who is in all transitions.
 Given where it was before, a_n(i) has mean zero at the truth, so transitions are uncorrelated and
 each is whitened by itself.
+
+At the truth F_n is the mean of f_n given where a chain begins, and no mean given something varies
+more than the thing itself. Where chains run away F_n does, and a covariance made of it would
+explain every residual. So the variance of F_n is taken for `_WIDEST` times that of f_n at the most,
+and where it is not finite it is taken for that of f_n.
 """
 
 from collections.abc import Sequence
@@ -33,6 +38,8 @@ Contributions = list[tuple[int, np.ndarray]]
 
 # Directions whose variance is below this fraction of the largest are rounding or copies of others.
 _SMALLEST = 1e-3
+# How many times the variance that is observed, that of what is simulated may be.
+_WIDEST = 100.0
 
 
 class Spread(NamedTuple):
@@ -55,11 +62,13 @@ class Whitening(NamedTuple):
 
     - `bases`: V, the directions kept of each transition's own covariance, or every probe by itself.
     - `factor`: the blocks of L. `by_probe`: whether the bases are diagonal.
+    - `certain`: by how much correlations between probes are shrunk; 1 where they are not.
     """
 
     bases: tuple[Float[np.ndarray, "_ n_probes"], ...]
     factor: Blocks
     by_probe: bool = False
+    certain: float = 1.0
 
     @classmethod
     def of(
@@ -84,7 +93,7 @@ class Whitening(NamedTuple):
         for spread, ends in zip(spreads, contributions, strict=True):
             own = np.sum([a.T @ a for _, a in ends], axis=0)
             bases.append(_directions(own, max_directions * _effective(spread)))
-        if any(spread.propagated is None or spread.paired for spread in spreads):
+        if any(_is_apart(spread) for spread in spreads):
             apart = {(n, n): np.eye(len(basis)) for n, basis in enumerate(bases)}
             return cls(tuple(bases), apart)
         blocks = _covariance(contributions, tuple(bases))
@@ -103,7 +112,7 @@ class Whitening(NamedTuple):
         shrunk = {}
         for (n, m), block in blocks.items():
             shrunk[n, m] = certain * block + (1.0 - certain) * (n == m) * np.eye(*block.shape)
-        return cls(bases, _factored(shrunk, len(bases)), by_probe=True)
+        return cls(bases, _factored(shrunk, len(bases)), by_probe=True, certain=certain)
 
     def __call__(self, residuals: Sequence[np.ndarray]) -> np.ndarray:
         """Whiten the residuals of all transitions."""
@@ -174,19 +183,43 @@ class Whitening(NamedTuple):
 def contributions_of(spread: Spread) -> Contributions:
     """(snapshot, w_i a(i)) for both ends of a transition; of pairs (0, w_i a(i)).
 
-    A missing start borrows the spread of the target.
+    A start that is missing, or that ran to infinity, borrows the spread of the target.
     """
     w = spread.target_weights
     centred = spread.observed - w @ spread.observed
-    if spread.propagated is None:
+    if not _begins(spread):
         size = np.sqrt(np.sum(spread.start_weights**2) + np.sum(w**2))
         return [(spread.target, -size * np.sqrt(w)[:, None] * centred)]
     w0 = spread.start_weights
-    begun = w0[:, None] * (spread.propagated - w0 @ spread.propagated)
+    begun = w0[:, None] * _bounded(spread.propagated - w0 @ spread.propagated, w0, w @ centred**2)
     ended = -w[:, None] * centred
     if spread.paired:
         return [(0, begun + ended)]
     return [(spread.start, begun), (spread.target, ended)]
+
+
+def _begins(spread: Spread) -> bool:
+    """Whether anything is known of what is simulated."""
+    return spread.propagated is not None and bool(np.all(np.isfinite(spread.propagated)))
+
+
+def _is_apart(spread: Spread) -> bool:
+    """Whether a transition is whitened by itself."""
+    return spread.paired or not _begins(spread)
+
+
+def _bounded(
+    centred: Float[np.ndarray, "n_start n_probes"],
+    weights: Float[np.ndarray, " n_start"],
+    observed: Float[np.ndarray, " n_probes"],
+) -> Float[np.ndarray, "n_start n_probes"]:
+    """The same, no probe of much more variance than was observed."""
+    size = np.max(np.abs(centred), axis=0)
+    relative = centred / np.where(size > 0.0, size, 1.0)  # whose squares do not overflow
+    spread = size * np.sqrt(weights @ relative**2)
+    # What is the same in a whole snapshot is bounded by what varies most in it.
+    allowed = np.sqrt(_WIDEST * np.maximum(observed, _SMALLEST * observed.max()))
+    return centred * np.minimum(1.0, allowed / np.where(spread > 0.0, spread, 1.0))
 
 
 def _variances(ends: Contributions) -> np.ndarray:

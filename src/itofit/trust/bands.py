@@ -20,15 +20,19 @@ from itofit.process.ito import ItoProcess
 from itofit.process.noise import AbstractDiffusion
 from itofit.simulate.euler import step_times
 from itofit.simulate.mesh import Mesh
-from itofit.snapshots.clouds import Snapshot
+from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.snapshots.paired import PairedSnapshots
 from itofit.snapshots.scaling import Scaling
 from itofit.solution import Solution
-from itofit.trust.posterior import DriftDraws, drift_draws, particle_weights
+from itofit.trust.posterior import DriftDraws, drift_draws, particle_weights, widened_by
 
 # Draws of the drift that are simulated, and chains a start point behind the estimate itself.
 N_SIMULATED = 50
 _N_CHAINS = 8
+# A draw whose mean or quantiles are so many widths of the data away from them has run away, and
+# how many of the draws may.
+_FAR = 10.0
+_MOST_AWAY = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +59,9 @@ class Bands:
         Quantiles of the forecast.
     quantile_std : array of shape (n_times, n_levels, n_dims)
         Their standard errors.
+    widened : float
+        How many times larger the standard errors are than the points alone make them; above 1 where
+        the snapshots contradict the process.
 
     Examples
     --------
@@ -78,6 +85,7 @@ class Bands:
     levels: np.ndarray
     quantile: Float[np.ndarray, "n_times n_levels n_dims"]
     quantile_std: Float[np.ndarray, "n_times n_levels n_dims"]
+    widened: float = 1.0
 
     @property
     def z(self) -> float:
@@ -122,6 +130,14 @@ class Bands:
                     )
         return records
 
+    def __str__(self) -> str:
+        lines = [f"{'time':>12}{'coordinate':>14}{'mean':>12}{'std':>12}"]
+        for t, time in enumerate(self.times):
+            for d, name in enumerate(self.names):
+                values = f"{self.mean[t, d]:>12.4g}{self.mean_std[t, d]:>12.2g}"
+                lines.append(f"{time:>12g}{name:>14}{values}")
+        return "\n".join(lines if self.widened == 1.0 else [*lines, widened_by(self.widened)])
+
     def _record(
         self,
         t: int,
@@ -157,6 +173,7 @@ def bands(
     levels = _checked_levels(quantiles, level)
     course = Course(solution.process.diffusion, problem.dt, levels)
     begins = [start_before(snapshots, float(time), start).time for time in increasing]
+    draws = drift_draws(solution)
     by_start = []
     for began in dict.fromkeys(begins):
         chosen = [float(t) for t, begin in zip(increasing, begins, strict=True) if begin == began]
@@ -165,17 +182,21 @@ def bands(
         cloud = StartCloud(problem.snapshots.at(began), individuals)
         key = problem.streams.key(Stream.bands, position)
         by_start.append(
-            _from_one_start(
-                drift_draws(solution),
-                cloud,
-                chosen,
-                course,
-                key,
+            _near(
+                _from_one_start(
+                    draws,
+                    cloud,
+                    chosen,
+                    course,
+                    key,
+                ),
+                problem.snapshots,
+                chosen[-1],
             )
         )
     estimates = np.concatenate([statistics.estimates for statistics in by_start])
-    errors = np.concatenate([statistics.errors for statistics in by_start])
-    values, std = _in_units(problem.scaling, Statistics(estimates, errors), increasing[-1])
+    errors = draws.widened * np.concatenate([statistics.errors for statistics in by_start])
+    values, std = _in_units(problem.scaling, Statistics(estimates, errors))
     return Bands(
         times=increasing,
         names=tuple(snapshots.names),
@@ -185,6 +206,7 @@ def bands(
         levels=levels,
         quantile=values[:, 1:],
         quantile_std=std[:, 1:],
+        widened=draws.widened,
     )
 
 
@@ -205,18 +227,31 @@ def _checked_levels(
 def _in_units(
     scaling: Scaling,
     statistics: "Statistics",
-    last: float,
 ) -> "Statistics":
-    """The same in the user's units, or a refusal of drifts that ran away."""
-    if not np.all(np.isfinite(statistics.errors)):
-        raise InputError(
-            expected=f"drifts that stay finite up to t = {last:g}",
-            found="points that ran to infinity in some of the draws",
-            hint="ask nearer to the data; the drift is extrapolated where no point was ever "
-            "observed",
-        )
+    """The same in the user's units."""
     values = scaling.mean + scaling.sd * statistics.estimates
     return Statistics(values, scaling.sd * statistics.errors)
+
+
+def _near(drawn: "Drawn", snapshots: Snapshots, last: float) -> "Statistics":
+    """Estimates and errors, or a refusal where more than a few of the draws ran away."""
+    points = np.concatenate(snapshots.clouds)
+    low = points.min(axis=0)
+    high = points.max(axis=0)
+    reach = _FAR * (high - low)
+    inside = (drawn.statistics > low - reach) & (drawn.statistics < high + reach)
+    stays = np.all(inside, axis=(0, 2, 3))
+    n_away = int(np.sum(~stays))
+    if n_away > _MOST_AWAY * len(stays) or not np.all(np.isfinite(drawn.estimates)):
+        raise InputError(
+            expected=f"drifts that stay near the data up to t = {last:g}",
+            found=f"{n_away} of {len(stays)} drifts that could be the true one which run to "
+            f"infinity, or {_FAR:g} widths of the data away",
+            hint="ask nearer to the data, or from the snapshot before (start='previous'): these "
+            "points do not determine the drift well enough to follow it so far",
+        )
+    apart = drawn.statistics[:, stays] - drawn.fitted[:, None]
+    return Statistics(drawn.estimates, np.sqrt(np.mean(apart**2, axis=1)))
 
 
 class StartCloud(NamedTuple):
@@ -241,13 +276,21 @@ class Statistics(NamedTuple):
     errors: np.ndarray
 
 
+class Drawn(NamedTuple):
+    """Means and quantiles: of the fit, of it with the noise of the draws, and of every draw."""
+
+    estimates: Float[np.ndarray, "n_times n_statistics n_dims"]
+    fitted: Float[np.ndarray, "n_times n_statistics n_dims"]
+    statistics: Float[np.ndarray, "n_times n_draws n_statistics n_dims"]
+
+
 def _from_one_start(
     draws: DriftDraws,
     cloud: StartCloud,
     times: Sequence[float],
     course: Course,
     key: PRNGKeyArray,
-) -> Statistics:
+) -> Drawn:
     """What is forecast from one start.
 
     Draws and the first chain of the fit share their noise, so that their difference is that of
@@ -272,14 +315,14 @@ def _from_one_start(
     chain_weights = np.tile(start.weights, _N_CHAINS) / _N_CHAINS
     levels = course.levels
     estimates = []
-    errors = []
+    fitted_alike = []
+    by_draw = []
     for drawn, fits in zip(clouds, chains, strict=True):
         pairs = zip(drawn, weights, strict=True)
-        statistics = np.stack([_statistics(x, w, levels) for x, w in pairs])
+        by_draw.append(np.stack([_statistics(x, w, levels) for x, w in pairs]))
         estimates.append(_statistics(np.concatenate(fits), chain_weights, levels))
-        apart = statistics - _statistics(fits[0], start.weights, levels)
-        errors.append(np.sqrt(np.mean(apart**2, axis=0)))
-    return Statistics(np.stack(estimates), np.stack(errors))
+        fitted_alike.append(_statistics(fits[0], start.weights, levels))
+    return Drawn(np.stack(estimates), np.stack(fitted_alike), np.stack(by_draw))
 
 
 def _drawn_weights(

@@ -45,7 +45,9 @@ def _in_units(solution: MomentsSolution, features: FunctionFeatures) -> Coeffici
     rows = list(range(n_features) if features.kept is None else features.kept)
     sizes = np.asarray(features.size, dtype=np.float64)[rows, None]
     units = solution.problem.scaling.sd / sizes
-    std = np.sqrt(np.diag(evidence.covariance)).reshape(evidence.coefficients.shape)
+    std = evidence.widening * np.sqrt(np.diag(evidence.covariance)).reshape(
+        evidence.coefficients.shape
+    )
     values = np.zeros((n_features, evidence.coefficients.shape[1]))
     values[rows] = units * evidence.coefficients
     errors = np.zeros_like(values)

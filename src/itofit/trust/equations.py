@@ -38,28 +38,23 @@ from scipy.stats import chi2
 
 from itofit.devices import processor
 from itofit.errors import InputError
-from itofit.moments.evidence import effective_points
 from itofit.moments.observed_path import CorrectedPath, ObservedPath
 from itofit.moments.options import MomentsOptions
 from itofit.moments.probing import HEUN_STEPS, Probing
 from itofit.moments.residuals import Residual, Simulated
 from itofit.moments.solution import MomentsSolution
+from itofit.moments.squares import law_at
 from itofit.moments.transitions import BatchPlan, TransitionBatch, transition_batches
 from itofit.moments.whitening import Spread, Whitening
 from itofit.problem import Stream
 from itofit.process.drift import AbstractDrift
-from itofit.process.features import MANY_DIMS, ClippedMonomials, Dictionary, Group
+from itofit.process.features import ClippedMonomials, Dictionary, Group
 from itofit.process.ito import ItoProcess
 from itofit.process.monomials import Monomials
 from itofit.simulate.mesh import Mesh
 from itofit.snapshots.scaling import Scaling
 from itofit.solution import Solution
-from itofit.trust.goodness import (
-    check_plain,
-    hotelling_moments,
-    law_of_squares,
-    tail_of,
-)
+from itofit.trust.goodness import check_plain, tail_of
 from itofit.trust.printed import Equations
 from itofit.trust.subset import best_subset
 
@@ -430,11 +425,8 @@ def _law_of_rows(
     free: Float[np.ndarray, " n_transitions"],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of the squares of every transition, with so many degrees of freedom."""
-    # In many dimensions every probe is a row and correlations are shrunk, which is another law.
-    if polynomial.probing.snapshots.n_dims > MANY_DIMS:
-        return hotelling_moments(free, effective_points(polynomial.residual))
     spreads = polynomial.residual.spreads(polynomial.v(linear.c))
-    law = law_of_squares(spreads, linear.whitening.bases)
+    law = law_at(spreads, linear.whitening)
     return free * law.mean, free * law.variance
 
 

@@ -1,54 +1,24 @@
 """Does the fitted process explain the snapshots? Chi-squared with honest degrees of freedom.
 
-The whitened residuals of a transition have unit covariance at the truth, but the covariance they
-are whitened with is an estimate from the same points, and far points count in the mean and in the
-covariance at once. To first order in 1/points the sum of K squares (a studentised mean's, T^2 = r'
-C^-1 r) has
-
-    mean      K + G + S
-    variance  2 K (1 + G / K)^3 + 12 S - 2 Q
-
-    S = sum_abc t_abc^2 + sum_c (sum_a t_aac)^2,        t_abc = sum_i a_a(i) a_b(i) a_c(i)
-    Q = sum_i |a(i)|^4 - (its value for normal points)
-
-with a(i) what point i contributes, G = sum_s ((tr G_s)^2 + tr G_s^2 + tr G_s) / n_s for the two
-ends s and G_s their parts of the unit covariance. G is Hotelling's; S, the skewness of the rows,
-counts as much: together 4 % for 1200 points and 22 rows. A fit determines some of its rows: the
-degrees of freedom are their number less what the drift takes of them. Sums over transitions are
-compared with the gamma law of the same mean and variance.
-
-Where a(i) is not at hand T^2 is taken for Hotelling's with nu degrees of freedom, the points of
-both ends,
-
-    mean = nu k / (nu - k - 1),        variance = 2 nu^2 k (nu - 1) / ((nu - k - 1)^2 (nu - k - 3))
+The squares are compared with their law at the truth (`moments.squares`). A fit determines some of
+its rows: the degrees of freedom are their number less what the drift takes of them. Where less than
+one is left nothing can be judged. Sums over transitions are compared with the gamma law of the same
+mean and variance.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 from scipy.stats import gamma
 
-from itofit.devices import processor
+from itofit.bridge.solution import BridgeSolution
 from itofit.errors import InputError
 from itofit.moments.evidence import Evidence
 from itofit.moments.solution import MomentsSolution
-from itofit.moments.whitening import Spread, contributions_of
-from itofit.process.features import MANY_DIMS
+from itofit.moments.squares import SquaresLaw
 from itofit.solution import Solution
-
-# Points of a snapshot from which the skewness of its rows is read.
-_MOST_POINTS = 600
-
-
-class SquaresLaw(NamedTuple):
-    """Mean and variance of a row's square at the truth, by transition: 1 and 2 for chi-squared."""
-
-    mean: Float[np.ndarray, " n_transitions"]
-    variance: Float[np.ndarray, " n_transitions"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +35,8 @@ class GoodnessOfFit:
         Their degrees of freedom.
     p_values : array of shape (n_intervals,)
         How often a true model would do worse. Small where snapshots contradict the model; close to
-        1 where they share particles, for which the test is too mild.
+        1 where they share particles, for which the test is too mild; NaN where less than one degree
+        of freedom is left.
     p_value : float
         The same of all intervals together.
 
@@ -86,6 +57,11 @@ class GoodnessOfFit:
     p_values: Float[np.ndarray, " n_intervals"]
     p_value: float
 
+    @property
+    def can_judge(self) -> bool:
+        """Whether degrees of freedom are left to judge by."""
+        return not np.isnan(self.p_value)
+
     def rejects(self, level: float = 0.05) -> bool:
         """Whether the model is rejected at this level.
 
@@ -97,7 +73,7 @@ class GoodnessOfFit:
         Returns
         -------
         bool
-            Whether p is below it.
+            Whether p is below it; what cannot be judged is not rejected.
         """
         return self.p_value < level
 
@@ -105,7 +81,13 @@ class GoodnessOfFit:
         """One plain dictionary an interval, for JSON."""
         rows = zip(self.intervals, self.chi2, self.freedom, self.p_values, strict=True)
         return [
-            {"from": a, "to": b, "chi2": float(c), "freedom": float(f), "p": float(p)}
+            {
+                "from": a,
+                "to": b,
+                "chi2": float(c),
+                "freedom": float(f),
+                "p": None if np.isnan(p) else float(p),
+            }
             for (a, b), c, f, p in rows
         ]
 
@@ -113,12 +95,18 @@ class GoodnessOfFit:
         lines = [f"{'interval':>16}{'chi-squared':>13}{'freedom':>9}{'p':>8}"]
         rows = zip(self.intervals, self.chi2, self.freedom, self.p_values, strict=True)
         for (a, b), chi2, free, p in rows:
-            lines.append(f"{f'{a:g} to {b:g}':>16}{chi2:>13.1f}{free:>9.1f}{p:>8.3f}")
+            lines.append(f"{f'{a:g} to {b:g}':>16}{chi2:>13.1f}{free:>9.1f}{_shown(p):>8}")
         total = float(self.chi2.sum())
         free = float(self.freedom.sum())
-        lines.append(f"{'all':>16}{total:>13.1f}{free:>9.1f}{self.p_value:>8.3f}")
+        lines.append(f"{'all':>16}{total:>13.1f}{free:>9.1f}{_shown(self.p_value):>8}")
+        if not self.can_judge:
+            return "\n".join([*lines, "the fit cannot be judged: no degree of freedom is left"])
         verdict = "contradict" if self.rejects() else "do not contradict"
         return "\n".join([*lines, f"the snapshots {verdict} this process at the 5 % level"])
+
+
+def _shown(p: float) -> str:
+    return "-" if np.isnan(p) else f"{p:.3f}"
 
 
 def judged(
@@ -126,87 +114,22 @@ def judged(
     times: np.ndarray,
     law: SquaresLaw | None = None,
 ) -> GoodnessOfFit:
-    """The test of a moments fit to snapshots at these times; Hotelling's without a law."""
-    freedom = np.maximum(evidence.n_rows - evidence.n_determined, 1.0)
-    if law is None:
-        mean, variance = hotelling_moments(freedom, evidence.n_points)
-    else:
-        mean = freedom * law.mean
-        variance = freedom * law.variance
+    """The test of a moments fit to snapshots at these times, by its own law unless one is given."""
+    law = law or evidence.law
+    freedom = evidence.freedom
+    mean = freedom * law.mean
+    variance = freedom * law.variance
     chi2 = evidence.chi2
-    rows = zip(chi2, mean, variance, strict=True)
+    rows = zip(freedom, chi2, mean, variance, strict=True)
     return GoodnessOfFit(
         intervals=tuple((float(times[a]), float(times[b])) for a, b in evidence.ends),
         chi2=chi2,
         freedom=freedom,
-        p_values=np.asarray([tail_of(value, m, v) for value, m, v in rows]),
-        p_value=tail_of(float(chi2.sum()), float(mean.sum()), float(variance.sum())),
+        p_values=np.asarray([tail_of(c, m, v) if f >= 1.0 else np.nan for f, c, m, v in rows]),
+        p_value=tail_of(float(chi2.sum()), float(mean.sum()), float(variance.sum()))
+        if evidence.can_judge
+        else np.nan,
     )
-
-
-def law_of_squares(
-    spreads: Sequence[Spread],
-    bases: Sequence[np.ndarray],
-) -> SquaresLaw:
-    """The law of the squares of rows `bases @ residuals`, for transitions with these ends.
-
-    The rows are of unit covariance.
-    """
-    rows = []
-    for spread, basis in zip(spreads, bases, strict=True):
-        rows.append(_moments_of_square(_contributions(spread, basis)))
-    mean, variance = np.transpose(rows)
-    return SquaresLaw(mean, variance)
-
-
-def _contributions(
-    spread: Spread,
-    basis: np.ndarray,
-) -> list[Float[np.ndarray, "n_points n_rows"]]:
-    """What every point of either end contributes to the rows; of pairs every individual."""
-    return [a @ basis.T for _, a in contributions_of(spread)]
-
-
-def _moments_of_square(ends: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Mean and variance of T^2 by row."""
-    n_rows = ends[0].shape[1]
-    hotelling = 0.0
-    normal = 0.0
-    for a in ends:
-        count = len(a)
-        part = a.T @ a
-        trace = float(np.trace(part))
-        squares = float(np.sum(part**2))
-        hotelling += (trace**2 + squares + trace) / count
-        normal += (trace**2 + 2.0 * squares) / count
-    skewness = _skewness(ends)
-    fourth = sum(float(np.sum(np.sum(a**2, axis=1) ** 2)) for a in ends)
-    wider = max(12.0 * skewness - 2.0 * (fourth - normal), 0.0)
-    mean = 1.0 + (hotelling + skewness) / n_rows
-    variance = 2.0 * (1.0 + hotelling / n_rows) ** 3 + wider / n_rows
-    return mean, variance
-
-
-def _skewness(ends: Sequence[np.ndarray]) -> float:
-    """S as a sum over pairs of points; a point with itself would count its noise as skewness."""
-    few = np.concatenate([a[:_MOST_POINTS] for a in ends])
-    stands_for = [max(1.0, len(a) / _MOST_POINTS) for a in ends]
-    each = np.repeat(stands_for, [min(len(a), _MOST_POINTS) for a in ends])
-    products = few @ few.T
-    size = np.sum(few**2, axis=1)
-    pairs = each @ (products * (products**2 + np.outer(size, size))) @ each
-    return max(0.0, float(pairs - 2.0 * (each**2) @ size**3))
-
-
-def hotelling_moments(
-    k: Float[np.ndarray, " n"],
-    nu: Float[np.ndarray, " n"],
-) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Mean and variance of Hotelling's T^2 in k dimensions with nu degrees of freedom."""
-    room = np.maximum(nu - k, 5.0)
-    mean = nu * k / (room - 1.0)
-    variance = 2.0 * nu**2 * k * (nu - 1.0) / ((room - 1.0) ** 2 * (room - 3.0))
-    return mean, variance
 
 
 def tail_of(
@@ -223,7 +146,7 @@ def goodness_of_fit(solution: Solution) -> GoodnessOfFit:
     hint = "solver='moments'; for the adversarial solver see history_.criterion"
     moments = ended(solution, hint)
     assert moments.evidence is not None
-    return judged(moments.evidence, solution.problem.observed.times, squares_law(moments))
+    return judged(moments.evidence, solution.problem.observed.times)
 
 
 def ended(
@@ -233,11 +156,31 @@ def ended(
     """The solution of a moments fit that ended, or a refusal."""
     if isinstance(solution, MomentsSolution) and solution.evidence is not None:
         return solution
-    kind = "moments" if isinstance(solution, MomentsSolution) else "other"
     raise InputError(
         expected="a moments fit that ended",
-        found=f"one {kind} fit: {solution.outcome.value}",
-        hint=hint,
+        found=found_instead(solution),
+        hint=hint_for(solution, hint),
+    )
+
+
+def found_instead(solution: Solution) -> str:
+    """What there is where a moments fit that ended is asked for."""
+    if isinstance(solution, BridgeSolution) and solution.selection is not None:
+        return (
+            f"a {solution.structure} process, chosen by snapshots left out: it has no chi-squared "
+            "and no error bars"
+        )
+    kind = "moments" if isinstance(solution, MomentsSolution) else "other"
+    return f"one {kind} fit, without error bars: {solution.outcome.value}"
+
+
+def hint_for(solution: Solution, hint: str) -> str:
+    """What to do instead; of a judged fit, where to read how far its forecasts missed."""
+    if solution.selection is None:
+        return hint
+    return (
+        "FokkerPlanckProcess(solver='moments') has both for its own drift; how far forecasts of "
+        "this one missed snapshots left out: print(model.selection_)"
     )
 
 
@@ -265,19 +208,3 @@ def check_autonomous(solution: Solution, what: str) -> None:
             found="one that changes with time",
             hint="fit with time_varying=False",
         )
-
-
-def squares_law(solution: MomentsSolution) -> SquaresLaw | None:
-    """The law of the squared residuals at the truth; worked out when it is first asked for.
-
-    None in many dimensions, where correlations are shrunk, which makes another statistic.
-    """
-    if solution.problem.snapshots.n_dims > MANY_DIMS:
-        return None
-    return solution.remembered("squares_law", lambda: _law_at(solution))
-
-
-def _law_at(solution: MomentsSolution) -> SquaresLaw:
-    with jax.default_device(processor()):
-        spreads = solution.residual.spreads(solution.state.v)
-        return law_of_squares(spreads, solution.whitening.bases)

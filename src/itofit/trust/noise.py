@@ -97,7 +97,7 @@ def _noise_draws(
             found=f"sigma={solution.problem.sigma!r}",
             hint="sigma='learn', solver='moments'",
         )
-    return _in_units(solution, covariances(diffusion, draws.noise, z))
+    return _in_units(solution, covariances(diffusion, draws.widened * draws.noise, z))
 
 
 def _in_units(

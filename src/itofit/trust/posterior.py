@@ -15,6 +15,9 @@ The weighting matrix of the fit is itself an estimate. For R residuals, p unknow
 estimated with nu degrees of freedom the variance of a generalised least squares estimate is that of
 known weights times nu / (nu - R + p), and C, which takes the estimate for the truth, is too small
 by the same factor: e is lengthened by nu / (nu - R + p).
+
+Where chi-squared contradicts the fit, residuals are larger than the points make them by the root of
+its excess, and so are all errors (`DriftDraws.widened`).
 """
 
 from dataclasses import dataclass, replace
@@ -40,6 +43,7 @@ from itofit.process.drift import (
     stacked,
 )
 from itofit.solution import Solution
+from itofit.trust.goodness import found_instead, hint_for
 from itofit.trust.structure import draw_structures, loose_precisions
 
 N_DRAWS = 100
@@ -56,6 +60,8 @@ class DriftDraws:
       it is known.
     - `streams`: give the weights of the particles behind each draw (`particle_weights`); None where
       there are none.
+    - `widened`: how many times larger errors are than these draws say; above 1 where the snapshots
+      contradict the fit.
     """
 
     drifts: AbstractDrift
@@ -64,6 +70,7 @@ class DriftDraws:
     n_draws: int
     noise: Float[np.ndarray, "n_draws n_noise"]
     streams: Streams | None
+    widened: float = 1.0
 
     @classmethod
     def of_coefficients(
@@ -117,7 +124,10 @@ class DriftDraws:
         points: Float[np.ndarray, "n n_dims"],
         times: Float[np.ndarray, " n"] | None = None,
     ) -> Float[np.ndarray, "n n_dims"]:
-        """How far the draws are from the fit, root mean square at every point and its time."""
+        """The error at every point and its time: root mean square distance of the draws from the fit.
+
+        Widened where the fit is contradicted.
+        """
         x = jnp.asarray(points, dtype=float)
         t = jnp.asarray(np.zeros(len(points)) if times is None else times, float)
         apart = _values(
@@ -128,7 +138,8 @@ class DriftDraws:
         ) - _field(self.fitted, x, t)
         # An ensemble is measured about its own mean.
         count = self.n_draws if self.streams is not None else max(1, self.n_draws - 1)
-        return np.sqrt(np.sum(np.asarray(apart, dtype=np.float64) ** 2, axis=0) / count)
+        squares = np.sum(np.asarray(apart, dtype=np.float64) ** 2, axis=0)
+        return self.widened * np.sqrt(squares / count)
 
 
 def _with_coefficients(drift: AbstractLinearDrift, coefficients: Any) -> AbstractLinearDrift:
@@ -240,16 +251,22 @@ def drift_draws(solution: Solution) -> DriftDraws:
 def _drawn(solution: Solution) -> DriftDraws:
     if isinstance(solution, MomentsSolution) and solution.evidence is not None:
         with jax.default_device(processor()):
-            return draw_drifts(solution.linearised, solution.problem.streams)
+            draws = draw_drifts(solution.linearised, solution.problem.streams)
+        return replace(draws, widened=solution.evidence.widening)
     drift = solution.process.drift
     members = members_of(drift)
     if isinstance(solution, MomentsSolution) or len(members) == 1:
         raise InputError(
             expected="a moments fit that ended, or an ensemble",
-            found=f"one fit without error bars: {solution.outcome.value}",
-            hint="solver='moments', or solver=Adversarial(n_members=5)",
+            found=found_instead(solution),
+            hint=hint_for(solution, "solver='moments', or solver=Adversarial(n_members=5)"),
         )
     return DriftDraws.of_members(stacked(members), len(members), drift)
+
+
+def widened_by(factor: float) -> str:
+    """In words, that errors were widened."""
+    return f"errors are widened {factor:.2g} times, since the snapshots contradict the process"
 
 
 def has_error_bars(solution: Solution) -> bool:

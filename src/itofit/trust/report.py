@@ -12,7 +12,7 @@ from itofit.trust.equations import equations
 from itofit.trust.goodness import goodness_of_fit, is_plain
 from itofit.trust.identifiability import identifiability
 from itofit.trust.noise import covariance_interval, covariances
-from itofit.trust.posterior import drift_draws, has_error_bars
+from itofit.trust.posterior import drift_draws, has_error_bars, widened_by
 from itofit.trust.sensitivity import sensitivity
 from itofit.trust.steps import step_error
 
@@ -30,8 +30,10 @@ def short_report(solution: Solution) -> list[str]:
     test = goodness_of_fit(solution)
     chi2 = float(test.chi2.sum())
     freedom = float(test.freedom.sum())
-    law = f"{freedom:.0f} degrees of freedom, p = {test.p_value:.2g}"
-    line = f"fit: chi-squared {chi2:.0f} for {law}"
+    line = "fit: cannot be judged, no degree of freedom is left"
+    if test.can_judge:
+        law = f"{freedom:.0f} degrees of freedom, p = {test.p_value:.2g}"
+        line = f"fit: chi-squared {chi2:.0f} for {law}"
     return [line, error_line(solution)] if "drift_draws" in solution.answers else [line]
 
 
@@ -60,12 +62,14 @@ def error_line(solution: Solution) -> str:
     t = jnp.asarray(times[rows], dtype=float)
     drift = solution.process.drift
     values = np.asarray(jax.vmap(lambda y, now: drift.at(now)(y))(x, t), dtype=np.float64)
-    spread = drift_draws(solution).spread(pooled[rows], times[rows])
+    draws = drift_draws(solution)
+    spread = draws.spread(pooled[rows], times[rows])
     error = np.sqrt(np.mean(spread**2))
     size = np.sqrt(np.mean(values**2))
     where = "at the data" if isinstance(solution, MomentsSolution) else "over the members"
     percent = f"{100 * error / size:.0f} %"
-    return f"drift: standard error {percent} of its size {where} (root mean squares)"
+    line = f"drift: standard error {percent} of its size {where} (root mean squares)"
+    return f"{line}; {widened_by(draws.widened)}" if draws.widened > 1.0 else line
 
 
 def _sigma_line(solution: MomentsSolution) -> str:

@@ -26,13 +26,14 @@ from itofit.forecast import push_forward
 from itofit.moments.refit import Refit, refit
 from itofit.moments.solution import MomentsSolution
 from itofit.moments.solver import Moments
+from itofit.moments.squares import SquaresLaw
 from itofit.problem import Problem, Stream
 from itofit.process.ito import ItoProcess
 from itofit.process.noise import is_learned, standard_diffusion
 from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.solution import Solution
 from itofit.solvers import solve
-from itofit.trust.goodness import SquaresLaw, ended, judged, squares_law
+from itofit.trust.goodness import ended, judged
 from itofit.trust.steps import thin_start, times_or_telling
 
 
@@ -208,7 +209,7 @@ def sensitivity(
             fitted.process,
             thin_start(problem),
             times_or_telling(problem, times),
-            squares_law(moments),
+            moments.evidence.law,
         )
         rows = [compared.assumed(problem.sigma, fitted)]
         rows += [compared.assumed(other, refitted) for other, refitted in others]
@@ -257,7 +258,7 @@ class ComparedForecast:
     process: ItoProcess
     start: Snapshot
     times: Float[np.ndarray, " n_times"]
-    law: SquaresLaw | None
+    law: SquaresLaw
 
     def assumed(
         self,
@@ -286,7 +287,7 @@ class ComparedForecast:
             drift=change / max(_size(self._drift, weights), 1e-12),
             mean=_or_infinite((mean - self._moments.mean) / spread),
             sd=_or_infinite((sd - self._moments.sd) / spread),
-            reduced_chi2=float(test.chi2.sum() / test.freedom.sum()),
+            reduced_chi2=refit.evidence.reduced_chi2,
             p_value=test.p_value,
         )
 

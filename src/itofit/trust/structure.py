@@ -37,6 +37,8 @@ _BURN_IN = 5.0
 _MOST_JUMPS = 40
 # Jumps after which the table is made anew, before rounding errors grow.
 _ANEW = 100
+# No pivot is smaller.
+_SMALLEST = 1e-300
 
 
 class Structure(NamedTuple):
@@ -121,13 +123,15 @@ def _log_ratios(
     log_odds,
 ) -> Float[np.ndarray, " n_unknowns"]:
     """Log posterior odds of the model with one unknown flipped, for every unknown."""
-    pivot = np.diag(table)[:-1]
+    pivot = np.minimum(np.diag(table)[:-1], np.where(inside, -_SMALLEST, np.inf))
     last = table[-1, :-1]
     # lambda + s and q; of an unknown in the model, those that it had before it came.
     size = np.where(inside, -1.0 / pivot, np.maximum(pivot, precision))
-    q = np.where(inside, last * size, last)
-    log_t = log_odds + 0.5 * np.log(precision / size) + 0.5 * q**2 / size
-    return np.where(inside, -log_t, log_t)
+    size = np.maximum(size, precision)  # which rounding takes off where columns are nearly the same
+    with np.errstate(over="ignore", invalid="ignore"):
+        q = np.where(inside, last * size, last)
+        log_t = log_odds + 0.5 * np.log(precision / size) + 0.5 * q**2 / size
+        return np.nan_to_num(np.where(inside, -log_t, log_t), posinf=np.inf, neginf=-np.inf)
 
 
 def _swept(
@@ -164,6 +168,8 @@ def _sweep(
     """Take unknown k into the model, or out of it (Beaton's sweep operator), in place."""
     pivot = table[k, k]
     row = table[k].copy()
-    table -= np.outer(row / pivot, row)
-    table[k] = table[:, k] = row / abs(pivot)
+    pivot = np.copysign(max(abs(pivot), _SMALLEST), pivot)
+    with np.errstate(over="ignore", invalid="ignore"):
+        table -= np.outer(row / pivot, row)
+        table[k] = table[:, k] = row / abs(pivot)
     table[k, k] = -1.0 / pivot
