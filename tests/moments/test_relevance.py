@@ -291,3 +291,15 @@ def test_a_tied_pair_is_one_group():
     np.testing.assert_array_equal(prior.group, [0, 1, 1, 3])
     assert not np.any(prior.without([1]).alive[1:3])
     assert prior.including([1], np.asarray([7.0])).diagonal[2] == 7.0
+
+
+def test_columns_of_any_size_can_be_factored():
+    """Nearly the same, and so large that rounding takes off what the prior adds."""
+    rng = np.random.default_rng(0)
+    column = rng.standard_normal((50, 1))
+    jacobian = 1e14 * (column + 1e-12 * rng.standard_normal((50, 8)))
+    posterior = Posterior(jacobian, np.full(8, 1e-3))
+    b = jacobian.sum(axis=1)
+    np.testing.assert_allclose(jacobian @ posterior.mean(b), b, rtol=1e-6)
+    factors = posterior.bayes_factors(b, np.repeat([0, 1], 4))
+    assert np.all(np.isfinite(list(factors.values())))

@@ -5,7 +5,13 @@ included.
 import numpy as np
 import pytest
 
-from itofit.moments.whitening import Spread, Whitening, _covariance, _factored
+from itofit.moments.whitening import (
+    Spread,
+    Whitening,
+    _covariance,
+    _factored,
+    contributions_of,
+)
 
 # x_{n+1} = A x_n + C z: the transition that plays the chains, and a law at the first time.
 A = np.array([[0.9, 0.3], [-0.2, 0.8]])
@@ -268,3 +274,35 @@ def test_copies_of_a_probe_are_dropped():
     ]
     n_directions = [len(b) for b in Whitening.of(spreads).bases]
     assert [len(b) for b in Whitening.of(copied).bases] == n_directions
+
+
+@pytest.mark.parametrize("far", [1e3, 1e12])
+def test_chains_that_run_away_do_not_explain_the_residuals(far):
+    """Their own spread is as large as what they miss; in units of it they would miss nothing."""
+    rng = np.random.default_rng(0)
+    spreads = [
+        spread._replace(propagated=far * spread.propagated)
+        for spread in spreads_of((200, 200, 200), "previous", "equal", rng)
+    ]
+    y = Whitening.of(spreads)(residuals(spreads))
+    assert np.mean(y**2) > 100.0
+
+
+def test_chains_at_infinity_leave_a_covariance():
+    """That of what was observed, every transition by itself; their residuals stay what they are."""
+    rng = np.random.default_rng(0)
+    spreads = spreads_of((200, 200, 200), "previous", "equal", rng)
+    gone = [spreads[0], spreads[1]._replace(propagated=np.full_like(spreads[1].propagated, np.nan))]
+    whitening = Whitening.of(gone)
+    alone = Whitening.of([spread._replace(propagated=None) for spread in spreads])
+    np.testing.assert_allclose(whitening.bases[1], alone.bases[1])
+    assert set(whitening.factor) == {(0, 0), (1, 1)}
+
+
+def test_what_is_near_the_truth_is_not_bounded():
+    """The bound is a hundred times what the law of total variance allows."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((500, 3))
+    even = np.full(500, 1.0 / 500)
+    (_, begun), _ = contributions_of(Spread(0, 1, even, even, 5.0 * x, x))
+    np.testing.assert_allclose(begun, 5.0 * (x - x.mean(axis=0)) / 500, atol=1e-12)

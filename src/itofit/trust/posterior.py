@@ -124,7 +124,7 @@ class DriftDraws:
         points: Float[np.ndarray, "n n_dims"],
         times: Float[np.ndarray, " n"] | None = None,
     ) -> Float[np.ndarray, "n n_dims"]:
-        """The error at every point and its time: root mean square distance of the draws from the fit.
+        """The error at every point and its time: how far draws are from the fit, root mean square.
 
         Widened where the fit is contradicted.
         """
