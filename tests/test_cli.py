@@ -300,7 +300,7 @@ def test_an_old_run_is_refused_in_one_sentence(itofit, tmp_path):
     assert done.code == 2
     assert done.out == ""
     assert done.err == (
-        "itofit: expected run format 3; found format 2. "
+        "itofit: expected run format 4; found format 2. "
         "Try: fit again, or load it with the itofit that wrote it.\n"
     )
 

@@ -498,7 +498,7 @@ def test_load_refuses_the_run_of_another_method(refused, run):
 
 def test_load_refuses_another_format(refused, run):
     changed(run, format=99)
-    with refused("run format 3", "format 99"):
+    with refused("run format 4", "format 99"):
         Persistence.load(run)
 
 
@@ -518,10 +518,10 @@ def test_load_refuses_folders_without_a_model(refused, tmp_path):
         {"X": np.zeros((3, 2))},
         {"about": np.asarray("not json")},
         {"about": np.asarray("[1, 2]")},
-        {"about": np.asarray('{"format": 3}')},
+        {"about": np.asarray('{"format": 4}')},
         {
             "about": np.asarray(
-                '{"format": 3, "method": "persistence", "params": {}, "values": {"seed": 0}}'
+                '{"format": 4, "method": "persistence", "params": {}, "values": {"seed": 0}}'
             )
         },
     ],
@@ -549,7 +549,7 @@ def test_load_refuses_an_array_file_called_npz(refused, run):
 
 
 def test_load_never_unpickles(refused, run):
-    np.savez(run / "model.npz", about=np.array([{"format": 3}], dtype=object))
+    np.savez(run / "model.npz", about=np.array([{"format": 4}], dtype=object))
     with refused("model.npz"):
         Persistence.load(run)
 
@@ -558,5 +558,5 @@ def test_a_run_tells_its_method_and_parameters(run):
     description = read_run(run)
     assert description.method == "persistence"
     assert description.params == {"random_state": 0}
-    assert description.about["format"] == 3
+    assert description.about["format"] == 4
     assert description.arrays["X"].shape == (180, 2)

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from itofit.bridge.solution import PassLog
 from itofit.judge.judging import MOST_INTERIOR, MOST_LAST, folds_of, judged
 from itofit.problem import Problem, Streams
 from itofit.process.drift import FunctionDrift
@@ -90,17 +91,18 @@ def constant_process(problem, velocity):
 
 
 def test_of_two_snapshots_none_can_be_left_out():
-    """All weight is on the first of the processes, and no fit is asked for."""
+    """All processes and their flows count the same, lines and rest little; no fit is asked for."""
     problem = problem_of(2)
     assert folds_of(problem) == []
 
-    def fit(rest):
+    def fit(rest, log):
         raise AssertionError("nothing to fit")
 
-    verdict = judged(problem, fit, ["smooth", "sparse"])
+    verdict = judged(problem, fit, ["smooth", "sparse"], PassLog(0, ()))
     for weights in (verdict.between, verdict.beyond):
-        assert weights.pop("smooth") == 1.0
-        assert set(weights.values()) == {0.0}
+        assert weights.pop("lines") + weights.pop("rest") == pytest.approx(0.2)
+        assert list(weights) == ["smooth", "smooth, flow", "sparse", "sparse, flow"]
+        np.testing.assert_allclose(list(weights.values()), 0.2)
     assert verdict.judgements == ()
 
 
@@ -121,13 +123,13 @@ def test_the_process_that_is_right_wins_over_one_that_is_wrong_and_over_rest():
     """
     problem = translated()
 
-    def fit(rest):
+    def fit(rest, log):
         return {
             "right": constant_process(rest, [3.0, -1.0]),
             "wrong": constant_process(rest, [-3.0, 3.0]),
         }
 
-    verdict = judged(problem, fit, ["right", "wrong"])
+    verdict = judged(problem, fit, ["right", "wrong"], PassLog(0, ()))
     beyond = verdict.beyond
     assert sum(beyond.values()) == pytest.approx(1.0)
     assert sum(verdict.between.values()) == pytest.approx(1.0)
@@ -143,13 +145,13 @@ def test_the_process_that_is_right_wins_over_one_that_is_wrong_and_over_rest():
 def test_a_process_that_runs_away_is_judged_far_off_and_gets_nothing():
     problem = translated(3)
 
-    def fit(rest):
+    def fit(rest, log):
         away = ItoProcess(
             FunctionDrift(lambda x: 1e6 * (1.0 + x)), ConstantDiffusion(jnp.zeros((2, 2)))
         )
         return {"right": constant_process(rest, [3.0, -1.0]), "away": away}
 
-    verdict = judged(problem, fit, ["right", "away"])
+    verdict = judged(problem, fit, ["right", "away"], PassLog(0, ()))
     assert verdict.beyond["away"] == 0.0
     assert all(np.isfinite(list(row.scores.values())).all() for row in verdict.judgements)
     assert verdict.judgements[-1].scores["away"] > 3.0
