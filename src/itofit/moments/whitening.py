@@ -213,7 +213,9 @@ def _bounded(
     weights: Float[np.ndarray, " n_start"],
     observed: Float[np.ndarray, " n_probes"],
 ) -> Float[np.ndarray, "n_start n_probes"]:
-    """The same, no probe of much more variance than was observed."""
+    """The same, no probe of much more variance than was observed, if anything was."""
+    if not np.any(observed > 0.0):
+        return centred
     size = np.max(np.abs(centred), axis=0)
     relative = centred / np.where(size > 0.0, size, 1.0)  # whose squares do not overflow
     spread = size * np.sqrt(weights @ relative**2)
