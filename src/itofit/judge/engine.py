@@ -27,6 +27,11 @@ from itofit.solution import Solution
 POLISHED = "polished"
 CLOCKED = "in time"
 CONFINED = "potential"
+# What candidates count before judging. The polished one counts three quarters of all where
+# chi-squared is what it should be, and half of that where it is larger by this factor less one.
+_BELIEVED = {Smooth.name: 0.75, Sparse.name: 0.12, CLOCKED: 0.06, CONFINED: 0.06}
+_POLISHED_SHARE = 0.75
+_HALF_BELIEVED = 3.0
 # Whether a drift with a potential is a candidate where the drift may be any.
 _POTENTIAL_TOO = False
 # Coordinates up to which terms are polished.
@@ -63,6 +68,26 @@ class Candidates:
             return found
         terms = found[Sparse.name].drift
         return found | {POLISHED: _in_terms_of(terms, self.polished.process)}
+
+    @property
+    def believed(self) -> dict[str, float]:
+        """What every process counts before judging, the polished one by its chi-squared."""
+        return {
+            name: self._polished_believed if name == POLISHED else _BELIEVED[name]
+            for name in self.processes
+        }
+
+    @property
+    def _polished_believed(self) -> float:
+        """The odds of the polished process against the others, which count about one."""
+        assert self.polished is not None
+        assert self.polished.evidence is not None
+        excess = self.polished.evidence.excess
+        if np.isnan(excess):
+            return _BELIEVED[Sparse.name]
+        beyond = max(excess - 1.0, 0.0) / _HALF_BELIEVED
+        share = _POLISHED_SHARE / (1.0 + beyond**2)
+        return share / (1.0 - share)
 
     @property
     def explained(self) -> bool:

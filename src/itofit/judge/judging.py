@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from jaxtyping import Float
 
 from itofit.bridge.solution import PassLog
 from itofit.errors import InputError
@@ -21,15 +22,19 @@ from itofit.process.ito import ItoProcess
 from itofit.snapshots.clouds import Snapshot, Snapshots
 from itofit.snapshots.scaling import Scaling
 from itofit.solution import Judgement
-from itofit.ways import LINES, REST, Ways, ways_of
+from itofit.ways import FLOW, LINES, REST, Ways, ways_of
 
 # Points of a forecast and of a snapshot left out that are compared.
 _MOST_POINTS = 400
 # Snapshots left out at the most: interior ones, and at the end.
 MOST_INTERIOR = 3
 MOST_LAST = 2
-# What the ways that learn nothing count before judging.
-_PRIOR = {LINES: 0.15, REST: 0.05}
+# What the ways that learn nothing count before judging, where all candidates but the polished one
+# together count about one; and which part of a candidate's is that of its flow.
+_TRIVIAL = {LINES: 0.25, REST: 0.06}
+_OF_FLOW = 0.4
+# Votes that a snapshot between others has on what comes after the last, and the other way round.
+_OTHER_KIND = 0.2
 # A forecast may leave the data by so many of their widths.
 _FAR = 10.0
 
@@ -85,33 +90,44 @@ def folds_of(problem: Problem) -> list[LeftOut]:
     return [fold for fold in folds if fold is not None]
 
 
-def judged(problem: Problem, fit: Fit, names: list[str], log: PassLog, *, jobs: int = 1) -> Verdict:
-    """The weights that would have forecast the snapshots left out best; `jobs` processes judge."""
-    ways = ways_of(names)
-    by_kind: dict[bool, list[Energies]] = {False: [], True: []}
+def judged(
+    problem: Problem, fit: Fit, believed: dict[str, float], log: PassLog, *, jobs: int = 1
+) -> Verdict:
+    """The weights that would have forecast the snapshots left out best; `jobs` processes judge.
+
+    `believed` has what every candidate counts before that.
+    """
+    ways = ways_of(list(believed))
+    energies = []
     judgements = []
     folds = folds_of(problem)
-    for fold, energies in zip(folds, each(Trial(fit, ways), folds, log, jobs), strict=True):
-        if energies is None:
+    for fold, found in zip(folds, each(Trial(fit, ways), folds, log, jobs), strict=True):
+        if found is None:
             continue
-        by_kind[fold.beyond].append(energies)
+        energies.append(found)
         single = np.eye(len(ways))
-        scores = {way: energies.distance(single[i]) for i, way in enumerate(ways)}
+        scores = {way: found.distance(single[i]) for i, way in enumerate(ways)}
         judgements.append(Judgement(fold.snapshot.time, fold.beyond, scores))
-    prior = _prior(ways)
+    prior = prior_of(believed)
     trivial = [ways.index(LINES), ways.index(REST)]
-    weights = {beyond: stacked(energies, prior, trivial) for beyond, energies in by_kind.items()}
+    last = np.asarray([judgement.beyond for judgement in judgements], dtype=bool)
+    votes = [np.where(last == beyond, 1.0, _OTHER_KIND) for beyond in (False, True)]
+    between, after = (stacked(energies, counts, prior, trivial) for counts in votes)
     return Verdict(
-        between=dict(zip(ways, weights[False].tolist(), strict=True)),
-        beyond=dict(zip(ways, weights[True].tolist(), strict=True)),
+        between=dict(zip(ways, between.tolist(), strict=True)),
+        beyond=dict(zip(ways, after.tolist(), strict=True)),
         judgements=tuple(judgements),
     )
 
 
-def _prior(ways: list[str]) -> np.ndarray:
-    """What ways count where nothing can be left out: all those of processes the same."""
-    of_process = (1.0 - sum(_PRIOR.values())) / (len(ways) - len(_PRIOR))
-    return np.asarray([_PRIOR.get(way, of_process) for way in ways])
+def prior_of(believed: dict[str, float]) -> Float[np.ndarray, " n_ways"]:
+    """What all ways count where nothing is left out."""
+    counts = dict(_TRIVIAL)
+    for name, count in believed.items():
+        counts[name] = (1.0 - _OF_FLOW) * count
+        counts[name + FLOW] = _OF_FLOW * count
+    prior = np.asarray([counts[way] for way in ways_of(list(believed))])
+    return prior / np.sum(prior)
 
 
 def _left_out(problem: Problem, k: int, among: range, *, beyond: bool) -> LeftOut | None:

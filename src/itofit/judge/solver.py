@@ -157,7 +157,8 @@ class Judged(AbstractSolver):
         if self.selection == "none":
             return _alone(problem, candidates, log)
 
-        verdict = judged(problem, Refit(engine, tuple(names)), names, log, jobs=self.jobs)
+        refit = Refit(engine, tuple(names))
+        verdict = judged(problem, refit, candidates.believed, log, jobs=self.jobs)
         selection = Selection(
             candidates.processes, verdict.between, verdict.beyond, verdict.judgements
         )

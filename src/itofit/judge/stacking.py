@@ -1,13 +1,13 @@
 """Weights of a mixture of forecasts: those of least energy distance to what was left out.
 
-    minimise   E(w) + doubt E(best) sum_i (w_i - p_i)^2 / p_i        w >= 0,  sum w = 1
-    E(w)     = sum over snapshots left out of  worth (2 w'A - w'B w) / (size s)
+    minimise   E(w) + doubt max(M, .2 n) sum_i (w_i - p_i)^2 / p_i       w >= 0,  sum w = 1
+    E(w)     = sum over snapshots left out of  counts worth (2 w'A - w'B w) / (size s)
     A_i = E|X_i - Y|,   B_ij = E|X_i - X_j|,   s = E|Y - Y'|,   size = that of the best trivial way
 
 The energy distance of a mixture is a quadratic function of its weights, and a convex one, so the
 best mixture is found without another forecast. A few snapshots left out tell a large difference
-from none and not a small one: weights are drawn to those of a prior p, the more so the less even
-the best mixture is near.
+from none and not a small one: weights are drawn to those of a prior p, the more so the further the
+best mixture is off. M is how far, beyond chance, and n how many snapshots count.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,13 @@ from jaxtyping import Float
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
+# How strongly weights are drawn to the prior, and as if no mixture were nearer than this part of
+# what the trivial ways reach.
 _DOUBT = 0.3
+_NEAREST = 0.2
+# Weights that are left out; where nothing judges, those of what is hardly believed.
 _NOTHING = 0.02
+_HARDLY = 0.1
 # Points of a snapshot that make it count half.
 _HANDFUL = 20.0
 
@@ -64,23 +69,30 @@ class Energies:
 
 def stacked(
     energies: Sequence[Energies],
+    counts: Float[np.ndarray, " n_left_out"],
     prior: Float[np.ndarray, " n_ways"],
     trivial: Sequence[int],
 ) -> Float[np.ndarray, " n_ways"]:
     """The weights; ways that hardly count are left out.
 
-    Distances are in units of the best of the `trivial` ways, those that learn nothing.
+    Distances are in units of the best of the `trivial` ways, those that learn nothing. Every
+    snapshot left out has as many votes as `counts` says.
     """
     if not energies:
-        return prior
-    parts = np.asarray([e.worth / e.size(trivial) for e in energies])
+        return _without(prior, _HARDLY)
+    parts = np.asarray([e.worth / e.size(trivial) for e in energies]) * counts
     A = parts @ np.stack([e.to_truth for e in energies])
     B = np.tensordot(parts, np.stack([e.between for e in energies]), 1)
     best = _least(A, B, prior, 0.0)
-    missed = float(parts @ [e.distance(best) for e in energies])
-    w = _least(A, B, prior, _DOUBT * max(missed, 0.0))
-    w = np.where(w > _NOTHING, w, 0.0)
-    return w / np.sum(w)
+    missed = float(parts @ [max(e.distance(best) - e.chance, 0.0) for e in energies])
+    nearest = _NEAREST * float(np.sum(counts))
+    return _without(_least(A, B, prior, _DOUBT * max(missed, nearest)), _NOTHING)
+
+
+def _without(w: Float[np.ndarray, " n_ways"], least: float) -> Float[np.ndarray, " n_ways"]:
+    """The weights above `least`; the largest where none is."""
+    kept = np.where(w > min(least, 0.999 * np.max(w)), w, 0.0)
+    return kept / np.sum(kept)
 
 
 def _least(A: np.ndarray, B: np.ndarray, prior: np.ndarray, doubt: float) -> np.ndarray:
