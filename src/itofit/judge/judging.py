@@ -32,7 +32,7 @@ MOST_LAST = 2
 # What the ways that learn nothing count before judging, where all candidates but the polished one
 # together count about one; and which part of a candidate's is that of its flow.
 _TRIVIAL = {LINES: 0.25, REST: 0.06}
-_OF_FLOW = 0.4
+_OF_FLOW = 0.5
 # Votes that a snapshot between others has on what comes after the last, and the other way round.
 _OTHER_KIND = 0.2
 # A forecast may leave the data by so many of their widths.
