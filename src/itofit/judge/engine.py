@@ -22,16 +22,19 @@ from itofit.problem import Problem, Stream
 from itofit.process.drift import AbstractDrift, AbstractLinearDrift
 from itofit.process.features import Dictionary, Joined
 from itofit.process.ito import ItoProcess
+from itofit.process.noise import LEARN, LearnedDiffusion, MultiplicativeForm, proportional_noise
 from itofit.solution import Solution
 
 POLISHED = "polished"
 CLOCKED = "in time"
 CONFINED = "potential"
-# What candidates count before judging. The polished one counts three quarters of all where
+# What candidates count before judging. The polished one counts six sevenths of all where
 # chi-squared is what it should be, and half of that where it is larger by this factor less one.
 _BELIEVED = {Smooth.name: 0.75, Sparse.name: 0.12, CLOCKED: 0.06, CONFINED: 0.06}
-_POLISHED_SHARE = 0.75
+_POLISHED_SHARE = 0.85
 _HALF_BELIEVED = 3.0
+# Noise in proportion to the state must lower the excess of chi-squared by this factor.
+_BETTER = 0.8
 # Whether a drift with a potential is a candidate where the drift may be any.
 _POTENTIAL_TOO = False
 # Coordinates up to which terms are polished.
@@ -90,6 +93,16 @@ class Candidates:
         return share / (1.0 - share)
 
     @property
+    def proportional(self) -> bool:
+        """Whether the noise of the polished process is proportional to the state."""
+        if self.polished is None:
+            return False
+        diffusion = self.polished.process.diffusion
+        return isinstance(diffusion, LearnedDiffusion) and isinstance(
+            diffusion.form, MultiplicativeForm
+        )
+
+    @property
     def explained(self) -> bool:
         """Whether the snapshots are explained by the polished process."""
         return self.polished is not None and self.is_whole and not self.polished.doubts()
@@ -127,6 +140,8 @@ class Engine:
         if problem.snapshots.n_dims > most or Sparse.name not in ends:
             return Candidates(ends, None, is_whole=True)
         end = _polish(few, ends[Sparse.name], log)
+        if end is not None and end.doubts() and _may_be_proportional(problem):
+            end = self._proportional(few, end, ends, log)
         if few is problem or end is None or end.doubts():
             return Candidates(ends, end, is_whole=few is problem)
         solver = end.solver
@@ -135,20 +150,42 @@ class Engine:
         return Candidates(ends, end if whole is None else whole, is_whole=whole is not None)
 
     def fitted_again(
-        self, rest: Problem, names: Sequence[str], log: PassLog
+        self, rest: Problem, names: Sequence[str], log: PassLog, *, proportional: bool
     ) -> dict[str, ItoProcess]:
-        """The processes of these names for other snapshots, with fewer points and draws."""
+        """The processes of these names for other snapshots, with fewer points and draws.
+
+        Whether the noise of few terms is `proportional` to the state is not asked again.
+        """
         n_passes = max(4, 2 * self.bridge.n_passes // 3)
         n_points = min(_POINTS_A_PASS, self.bridge.n_points)
         quicker = replace(self.bridge, n_passes=n_passes, n_points=n_points)
-        ends = Engine(quicker)._coupled(rest, log)
+        ends = Engine(quicker)._coupled(rest, log, proportional=proportional)
         processes = {name: end.process for name, end in ends.items()}
         if POLISHED in names and Sparse.name in ends:
             processes[POLISHED] = _polished_again(rest, ends[Sparse.name].process)
         # What did not come about here is judged as the drift that always does.
         return {name: processes.get(name, processes[Smooth.name]) for name in names}
 
-    def _coupled(self, problem: Problem, log: PassLog) -> dict[str, Pass]:
+    def _proportional(
+        self, few: Problem, plain: MomentsSolution, ends: dict[str, Pass], log: PassLog
+    ) -> MomentsSolution:
+        """The polish with noise in proportion to the state, where chi-squared asks for it.
+
+        The sparse end is then that of this noise, too.
+        """
+        try:
+            sparse = self.bridge.sparse(few, _with_proportional_noise(few, ends[Smooth.name]), log)
+        except (FloatingPointError, np.linalg.LinAlgError):
+            return plain
+        other = _polish(few, sparse, log)
+        if other is None or not _excess(other) < _BETTER * _excess(plain):
+            return plain
+        ends[Sparse.name] = sparse
+        return other
+
+    def _coupled(
+        self, problem: Problem, log: PassLog, *, proportional: bool = False
+    ) -> dict[str, Pass]:
         """The smooth drift, and a sparse one unless its flow runs away at once."""
         ends = {Smooth.name: self.bridge.smooth(problem, log)}
         if not problem.time_varying:
@@ -157,8 +194,11 @@ class Engine:
         if _POTENTIAL_TOO and not problem.has_potential:
             with contextlib.suppress(FloatingPointError, np.linalg.LinAlgError):
                 ends[CONFINED] = self.bridge.confined(problem, ends[Smooth.name], log)
+        start = ends[Smooth.name]
+        if proportional:
+            start = _with_proportional_noise(problem, start)
         with contextlib.suppress(FloatingPointError, np.linalg.LinAlgError):
-            ends[Sparse.name] = self.bridge.sparse(problem, ends[Smooth.name], log)
+            ends[Sparse.name] = self.bridge.sparse(problem, start, log)
         return ends
 
 
@@ -210,3 +250,21 @@ def thinned(problem: Problem, most: int) -> Problem:
 def _polish(problem: Problem, sparse: Pass, log: PassLog) -> MomentsSolution | None:
     dictionary = _terms_of(problem, sparse.process)
     return polished(problem, POLISHER, sparse.process, dictionary, log.listeners)
+
+
+def _may_be_proportional(problem: Problem) -> bool:
+    """Whether any noise may be learned, and all coordinates are positive."""
+    is_open = isinstance(problem.sigma, str) and problem.sigma == LEARN
+    return is_open and all(np.all(x > 0.0) for x in problem.observed.clouds)
+
+
+def _with_proportional_noise(problem: Problem, end: Pass) -> Pass:
+    process = end.process
+    noise = proportional_noise(process.diffusion, problem.scaling)
+    return replace(end, process=ItoProcess(process.drift, noise))
+
+
+def _excess(solution: MomentsSolution) -> float:
+    """Of chi-squared; infinite where nothing can be judged."""
+    assert solution.evidence is not None
+    return float(np.nan_to_num(solution.evidence.excess, nan=np.inf))

@@ -41,10 +41,11 @@ class Refit:
 
     engine: Engine
     names: tuple[str, ...]
+    proportional: bool
 
     def __call__(self, rest: Problem, log: PassLog) -> dict[str, ItoProcess]:
         """Their processes for other snapshots."""
-        return self.engine.fitted_again(rest, self.names, log)
+        return self.engine.fitted_again(rest, self.names, log, proportional=self.proportional)
 
 
 @dataclass(frozen=True, repr=False)
@@ -157,7 +158,7 @@ class Judged(AbstractSolver):
         if self.selection == "none":
             return _alone(problem, candidates, log)
 
-        refit = Refit(engine, tuple(names))
+        refit = Refit(engine, tuple(names), candidates.proportional)
         verdict = judged(problem, refit, candidates.believed, log, jobs=self.jobs)
         selection = Selection(
             candidates.processes, verdict.between, verdict.beyond, verdict.judgements

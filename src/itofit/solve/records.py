@@ -11,10 +11,18 @@ from itofit.process.clock import Clock
 from itofit.process.drift import AbstractLinearDrift, PotentialDrift, linear_drift
 from itofit.process.feature_records import described, rebuilt
 from itofit.process.features import AbstractFeatures
-from itofit.process.noise import AbstractDiffusion, LearnedDiffusion
+from itofit.process.noise import (
+    AbstractDiffusion,
+    LearnedDiffusion,
+    MultiplicativeForm,
+    proportional_noise,
+)
 from itofit.solution import Outcome, Solution
 
 Record = TypeVar("Record")
+
+# Marks a noise in proportion to the state, which a judged fit may find where any may be learned.
+_PROPORTIONAL = "noise.proportional"
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +96,10 @@ def noise_arrays(diffusion: AbstractDiffusion) -> dict[str, np.ndarray]:
     """The parameters of a noise that was learned."""
     if not isinstance(diffusion, LearnedDiffusion):
         return {}
-    return {"noise.theta": np.asarray(diffusion.theta)}
+    theta = {"noise.theta": np.asarray(diffusion.theta)}
+    if not isinstance(diffusion.form, MultiplicativeForm):
+        return theta
+    return theta | {_PROPORTIONAL: np.asarray(1)}
 
 
 def restored_noise(problem: Problem, arrays: dict[str, np.ndarray]) -> AbstractDiffusion:
@@ -96,4 +107,7 @@ def restored_noise(problem: Problem, arrays: dict[str, np.ndarray]) -> AbstractD
     if not isinstance(problem.diffusion, LearnedDiffusion):
         return problem.diffusion
     theta = jnp.asarray(arrays["noise.theta"], dtype=float)
-    return LearnedDiffusion(theta, problem.diffusion.form)
+    form = problem.diffusion.form
+    if _PROPORTIONAL in arrays:
+        form = proportional_noise(problem.diffusion, problem.scaling).form
+    return LearnedDiffusion(theta, form)

@@ -28,4 +28,5 @@ from itofit.process.noise.sigma import first_noise as first_noise
 from itofit.process.noise.sigma import is_learned as is_learned
 from itofit.process.noise.sigma import mean_noise as mean_noise
 from itofit.process.noise.sigma import noise_of as noise_of
+from itofit.process.noise.sigma import proportional_noise as proportional_noise
 from itofit.process.noise.sigma import standard_diffusion as standard_diffusion

@@ -161,6 +161,13 @@ def noise_of(
     return LearnedDiffusion(jnp.asarray(theta, dtype=float), form)
 
 
+def proportional_noise(diffusion: AbstractDiffusion, scaling: Scaling) -> LearnedDiffusion:
+    """Noise in proportion to the state, of the size that this one has at the mean of the data."""
+    there = np.asarray(diffusion(jnp.zeros(len(scaling.sd))), dtype=np.float64)
+    size = np.sqrt(np.maximum(np.sum(there**2, axis=1), 1e-12))
+    return noise_of("multiplicative", scaling, size, np.random.default_rng(0))
+
+
 def mean_noise(members: Sequence[AbstractDiffusion]) -> AbstractDiffusion:
     """One noise for the members of an ensemble: learned parameters are averaged."""
     learned = [member for member in members if isinstance(member, LearnedDiffusion)]
