@@ -153,6 +153,15 @@ class FokkerPlanckProcess(ProcessFace):
         self.random_state = random_state
         self.verbose = verbose
 
+    def __str__(self) -> str:
+        """The parameters; of a fitted model a line on what was found, and why."""
+        solution = getattr(self, "solution_", None)
+        if solution is None:
+            return repr(self)
+        selection = solution.selection
+        found = solution.outcome.value if selection is None else selection.line
+        return f"{self!r}: {found}"
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters of the constructor.
 

@@ -156,12 +156,28 @@ class Selection:
     - `processes`: the candidates fitted to all snapshots, in the units of the problem, by name.
     - `between`, `beyond`: weights of the ways between snapshots, and after the last.
     - `judgements`: the snapshots left out to find them.
+    - `chosen`: the candidate that is the process of the fit, and `why`.
     """
 
     processes: dict[str, ItoProcess]
     between: dict[str, float]
     beyond: dict[str, float]
     judgements: tuple[Judgement, ...] = ()
+    chosen: str = ""
+    why: str = ""
+
+    @property
+    def line(self) -> str:
+        """What was chosen, and why."""
+        judges = (
+            f"judged on {len(self.judgements)} snapshots left out"
+            if self.judgements
+            else ("nothing to judge by")
+        )
+        return (
+            f"{self.chosen} drift, {self.why}; forecasts ({judges}): "
+            f"between snapshots {_shares(self.between)}; after the last {_shares(self.beyond)}"
+        )
 
     def __str__(self) -> str:
         lines = [f"between snapshots: {_shares(self.between)}"]

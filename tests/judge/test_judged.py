@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import itofit
+from itofit.errors import FitWarning
 from itofit.judge.solver import Judged
 from itofit.moments.solution import MomentsSolution
 from itofit.snapshots.clouds import Snapshots
@@ -57,6 +58,18 @@ def test_the_table_names_what_counts_and_what_was_left_out(model):
     assert rows[2].split()[:2] == ["1", "(last)"]
 
 
+def test_a_line_says_what_was_chosen_and_why(model):
+    line = str(model).removeprefix(repr(model))
+    assert line.startswith(f": {model.selection_.chosen} drift, ")
+    assert "chi-squared" in line
+    assert "judged on 2 snapshots left out" in line
+    assert "between snapshots" in line
+    assert "after the last" in line
+    assert "\n" not in line
+    unfitted = itofit.FokkerPlanckProcess()
+    assert str(unfitted) == repr(unfitted)
+
+
 def test_the_process_is_a_process(model):
     """Of the OU system, whose drift points to (1, -1): so does this, from two sds away."""
     assert model.outcome_.is_good
@@ -93,6 +106,7 @@ def test_a_saved_model_has_the_same_table_and_forecasts(model, tmp_path):
     model.save(tmp_path / "run")
     again = itofit.load(tmp_path / "run")
     assert str(again.selection_) == str(model.selection_)
+    assert str(again) == str(model)
     assert again.selection_.processes.keys() == model.selection_.processes.keys()
     np.testing.assert_array_equal(again.drift([0.5, 0.5]), model.drift([0.5, 0.5]))
     times = [0.25, 0.5, 1.5]
@@ -156,3 +170,44 @@ def test_strange_data_give_a_model_and_an_outcome(kind):
     assert sum(model.selection_.between.values()) == pytest.approx(1.0)
     assert np.all(np.isfinite(model.drift(snapshots.clouds[0])))
     assert np.all(np.isfinite(model.forecast([0.25], 20, start="initial").clouds[0]))
+
+
+GROWTH = 0.8
+NOISE = 0.4
+
+
+def prices(n=600, seed=0):
+    """Geometric Brownian motion of two independent coordinates, exactly, fresh at every time."""
+    rng = np.random.default_rng(seed)
+    times = [0.0, 0.5, 1.0, 1.5]
+    clouds = []
+    for time in times:
+        start = rng.lognormal(0.0, 0.3, (n, 2))
+        z = NOISE * np.sqrt(time) * rng.standard_normal((n, 2))
+        clouds.append(start * np.exp((GROWTH - 0.5 * NOISE**2) * time + z))
+    return Snapshots.from_arrays(clouds, times)
+
+
+def test_noise_in_proportion_to_the_state_is_found_where_coordinates_are_positive(tmp_path):
+    """S(x) = .4 x within a third of it: .03 is the standard error of a log sd of 600 points, of
+    which noise is a part; and the run folder keeps it."""
+    model = fitted(prices(), Judged("none"), sigma="learn", dt="auto")
+    for x in (1.0, 3.0):
+        S = np.sqrt(np.diagonal(model.covariance([x, x])))
+        np.testing.assert_allclose(S, NOISE * x, rtol=0.33)
+    model.save(tmp_path / "run")
+    again = itofit.load(tmp_path / "run")
+    np.testing.assert_allclose(again.covariance([2.0, 1.0]), model.covariance([2.0, 1.0]))
+
+
+def test_noise_stays_constant_where_a_coordinate_is_negative_or_noise_is_asked_for():
+    """The same snapshots, shifted; and as they are with one number a coordinate asked for.
+
+    Both are contradicted, and say so.
+    """
+    snapshots = prices()
+    shifted = Snapshots.from_arrays([x - 2.0 for x in snapshots.clouds], snapshots.times)
+    for data, sigma in ((shifted, "learn"), (snapshots, "diagonal")):
+        with pytest.warns(FitWarning, match="chi-squared"):
+            model = fitted(data, Judged("none"), sigma=sigma, dt="auto")
+        np.testing.assert_allclose(model.covariance([1.0, 1.0]), model.covariance([3.0, 3.0]))

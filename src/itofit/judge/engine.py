@@ -107,6 +107,18 @@ class Candidates:
         """Whether the snapshots are explained by the polished process."""
         return self.polished is not None and self.is_whole and not self.polished.doubts()
 
+    def why(self, name: str) -> str:
+        """Why this one is the process of the fit."""
+        if self.polished is None:
+            return "which counts most in forecasts: fewer terms could not be fitted"
+        excess = _excess(self.polished)
+        found = "cannot be judged" if np.isinf(excess) else f"is {excess:.2g} times its mean"
+        noise = "noise in proportion to the state" if self.proportional else "the noise as asked"
+        if name == POLISHED and self.explained:
+            n_terms = int(np.sum(self.polished.evidence.alive)) if self.polished.evidence else 0
+            return f"since chi-squared of its {n_terms} terms and {noise} {found}"
+        return f"which counts most in forecasts: chi-squared of few terms {found}"
+
     def solution(self, problem: Problem, name: str, log: PassLog) -> Solution:
         """The solution that one of them is."""
         if name == POLISHED:

@@ -25,6 +25,8 @@ def selection_values(selection: Selection) -> dict[str, Any]:
     return {
         "between": selection.between,
         "beyond": selection.beyond,
+        "chosen": selection.chosen,
+        "why": selection.why,
         "judgements": [asdict(judgement) for judgement in selection.judgements],
         "candidates": {
             name: drift_values(_drift(process)) for name, process in selection.processes.items()
@@ -56,7 +58,14 @@ def selection_from(
         drift = drift_of(features, own, asked.clock)
         processes[name] = ItoProcess(drift, restored_noise(problem, own))
     judgements = tuple(Judgement(**judgement) for judgement in values["judgements"])
-    return Selection(processes, values["between"], values["beyond"], judgements)
+    return Selection(
+        processes,
+        values["between"],
+        values["beyond"],
+        judgements,
+        values["chosen"],
+        values["why"],
+    )
 
 
 def _drift(process: ItoProcess) -> AbstractLinearDrift:

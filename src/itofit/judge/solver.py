@@ -164,6 +164,7 @@ class Judged(AbstractSolver):
             candidates.processes, verdict.between, verdict.beyond, verdict.judgements
         )
         chosen = POLISHED if candidates.explained else _chosen(selection)
+        selection = replace(selection, chosen=chosen, why=candidates.why(chosen))
         solution = candidates.solution(problem, chosen, log)
         return replace(solution, selection=selection, seconds=log.seconds)
 
