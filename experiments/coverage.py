@@ -1,8 +1,11 @@
-"""Do error bars hold? Fits the moments solver to fresh data again and again and counts how often
-the truth is covered.
+"""Do error bars hold? Fits fresh data again and again and counts how often the truth is covered.
 
     python -m experiments.coverage --system syn1 ou syn2 syn3 --repeats 100 --json coverage.json
+    python -m experiments.coverage --method judged --repeats 50 --jobs 2
     python -m experiments.coverage --system ou --repeats 8 --members 5
+
+The judged solver leaves no snapshot out here: its error bars are those of the polished process,
+judging or not. A repeat whose process is another, without error bars, counts as `without`.
 
 Every repeat draws independent particles at the system's training times. Drift: at the 10, 30, 50,
 70 and 90 % quantiles of every coordinate of every snapshot. Forecast: means of every coordinate at
@@ -29,11 +32,14 @@ from itofit import (
     Adversarial,
     FitWarning,
     FokkerPlanckProcess,
+    Judged,
     KnownSystem,
+    Moments,
     Snapshots,
     fit_together,
     known_system,
 )
+from itofit.moments.solution import MomentsSolution
 
 _LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
 _Z = 1.959964
@@ -41,6 +47,7 @@ _Z = 1.959964
 _FIRST_KEY = 1000
 _TRUTH_KEY = 77
 _TRUTH_POINTS = 200_000
+_SOLVERS = {"moments": Moments(), "judged": Judged(selection="none")}
 
 
 def true_means(system: KnownSystem) -> np.ndarray:
@@ -49,13 +56,16 @@ def true_means(system: KnownSystem) -> np.ndarray:
     return np.stack([x.mean(axis=0) for x in clouds])
 
 
-def repeat(name: str, n: int, seed: int, means: np.ndarray) -> Record:
-    """One data set fitted by the moments solver, and what its error bars are worth."""
+def repeat(name: str, method: str, n: int, seed: int, means: np.ndarray) -> Record:
+    """One data set fitted, and what its error bars are worth."""
     system = known_system(name)
-    model = FokkerPlanckProcess(sigma_of(system), dt=system.dt, solver="moments", random_state=seed)
+    solver = _SOLVERS[method]
+    model = FokkerPlanckProcess(sigma_of(system), dt=system.dt, solver=solver, random_state=seed)
     began = time.perf_counter()
     with warnings.catch_warnings(action="ignore", category=FitWarning):
         model.fit(observed(system, n, seed))
+    if not isinstance(model.solution_, MomentsSolution):
+        return {"seed": seed, "drift": None}
     return judged(model, system, means, seed, time.perf_counter() - began)
 
 
@@ -97,19 +107,23 @@ def judged(
         "seed": seed,
         "drift": drift.tolist(),
         "forecast": ((bands.mean - means) / bands.mean_std).tolist(),
-        "p": model.goodness_of_fit().p_value if model.solver_.name == "moments" else None,
+        "p": None if model.solver_.name == "adversarial" else model.goodness_of_fit().p_value,
         "seconds": [seconds, time.perf_counter() - began],
     }
 
 
 HEAD = (
     f"{'system':<8}{'n':>6}{'repeats':>9}{'drift %':>8}{'z^2':>8}"
-    f"{'forecast %':>12}  {'by time':<14}{'reject %':>9}{'fit s':>8}{'bars s':>7}"
+    f"{'forecast %':>12}  {'by time':<14}{'reject %':>9}{'fit s':>8}{'bars s':>7}{'without':>9}"
 )
 
 
 def summary(name: str, n: int, records: list[Record]) -> str:
     """One line of the table."""
+    n_repeats = len(records)
+    records = [r for r in records if r["drift"] is not None]
+    if not records:
+        return f"{name:<8}{n:>6}{n_repeats:>9}  none of them with error bars"
     drift, forecast = (np.asarray([r[key] for r in records]) for key in ("drift", "forecast"))
     covered = 100 * np.mean(np.abs(drift) < _Z)
     by_time = 100 * np.mean(np.abs(forecast) < _Z, axis=(0, 2))
@@ -117,8 +131,9 @@ def summary(name: str, n: int, records: list[Record]) -> str:
     rejected = 100 * np.mean([np.nan if r["p"] is None else r["p"] < 0.05 for r in records])
     fit, bars = np.median([r["seconds"] for r in records], axis=0)
     return (
-        f"{name:<8}{n:>6}{len(records):>9}{covered:>8.0f}{np.mean(drift**2):>8.2f}"
+        f"{name:<8}{n:>6}{n_repeats:>9}{covered:>8.0f}{np.mean(drift**2):>8.2f}"
         f"{np.mean(by_time):>12.0f}  {shown:<14}{rejected:>9.0f}{fit:>8.1f}{bars:>7.1f}"
+        f"{n_repeats - len(records):>9}"
     )
 
 
@@ -130,6 +145,7 @@ def main() -> None:
     parser.add_argument("--system", nargs="+", default=["syn1", "ou", "syn2", "syn3"])
     parser.add_argument("--n", type=int, default=1200, help="points a snapshot")
     parser.add_argument("--repeats", type=int, default=100)
+    parser.add_argument("--method", choices=list(_SOLVERS), default="moments")
     parser.add_argument("--members", type=int, help="ensembles of the adversarial solver instead")
     parser.add_argument(
         "--jobs", type=int, default=1, help="processes, each on one core (default 1, on all cores)"
@@ -139,13 +155,14 @@ def main() -> None:
     by_name = json.loads(args.json.read_text()) if args.json and args.json.exists() else {}
     print(HEAD)
     for name in args.system:
-        kind = "" if args.members is None else f"-{args.members}"
+        kind = "" if args.method == "moments" else f"-{args.method}"
+        kind = kind if args.members is None else f"-{args.members}"
         records = by_name.setdefault(f"{name}-{args.n}{kind}", [])
         means = true_means(known_system(name))
         done = {record["seed"] for record in records}
         seeds = [seed for seed in range(args.repeats) if seed not in done]
         if args.members is None:
-            repeats = [partial(repeat, name, args.n, seed, means) for seed in seeds]
+            repeats = [partial(repeat, name, args.method, args.n, seed, means) for seed in seeds]
             fresh = in_processes(repeats, args.jobs)
         else:
             fresh = ensembles(name, args.n, seeds, means, args.members) if seeds else ()

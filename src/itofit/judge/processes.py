@@ -88,7 +88,7 @@ def _heard(future: Future, work: Work, item: Item, log: PassLog) -> Any:
     return answer
 
 
-def _answered(work: Work, item: Item) -> tuple[Any, list[float]]:
+def _answered(work: Work, item: object) -> tuple[Any, list[float]]:
     """In the other process: the answer, and what the passes missed."""
     log = PassLog(0, ())
     with threadpool_limits(1, user_api="blas"):
