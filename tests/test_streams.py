@@ -136,7 +136,7 @@ def largest_correlation(snapshots) -> float:
         parts = [part for part in library.more.features.parts if isinstance(part, Ridges)]
         omega = np.concatenate([np.asarray(part.directions).ravel() for part in parts])
         slopes.append(omega[omega != 0.0])
-        chains = Probing(problem, options).simulated(library.aim, 1, cosines=False).transitions
+        chains = Probing.of(problem, options).simulated(library.aim, 1, cosines=False).transitions
         increments.append(np.concatenate([np.asarray(c.noise[0])[0, :20].ravel() for c in chains]))
     rows = np.column_stack([slopes, increments])
     count = len(slopes[0])

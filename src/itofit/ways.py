@@ -5,7 +5,7 @@
     lines               the straight lines of the transport plan; after the last they go on
     rest                the snapshot before
 
-A mixture has so many points of each.
+A mixture has points of each way in proportion to its weight.
 """
 
 import functools
@@ -150,7 +150,7 @@ def _carried(
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Forecasts in which every way has as many points as it counts."""
+    """Forecasts in which every way has points in proportion to its weight."""
 
     ways: Ways
     selection: Selection
@@ -182,10 +182,12 @@ class Mixture:
         size = len(before.points) if n_samples is None else n_samples
         whole = None if len(before.points) <= _MOST_POINTS else _MOST_POINTS
         clouds = self._finite_clouds(weights, time, whole)
-        counts = counted({way: weights[way] for way in clouds}, size)
-        parts = [evenly(clouds[way], count, rng) for way, count in counts.items()]
-        mixed = rng.permutation(np.concatenate(parts))
-        return Snapshot(time, mixed, np.full(len(mixed), 1.0 / len(mixed)))
+        # All ways at once: a far point that is in each of them is drawn once and not by luck.
+        mass = np.concatenate([weights[way] * cloud.weights for way, cloud in clouds.items()])
+        points = np.concatenate([cloud.points for cloud in clouds.values()])
+        pooled = Snapshot(time, points, mass / np.sum(mass))
+        mixed = rng.permutation(evenly(pooled, size, rng))
+        return Snapshot(time, mixed, np.full(size, 1.0 / size))
 
     def _finite_clouds(
         self, weights: dict[str, float], time: float, size: int | None
@@ -222,16 +224,6 @@ def evenly(cloud: Snapshot, size: int, rng: np.random.Generator) -> np.ndarray:
     mass = np.cumsum(cloud.weights[order])
     places = np.searchsorted(mass, (np.arange(size) + rng.uniform()) / size * mass[-1])
     return cloud.points[order[np.minimum(places, len(order) - 1)]]
-
-
-def counted(weights: dict[str, float], size: int) -> dict[str, int]:
-    """How many of `size` points each has; what is left over goes to the largest remainders."""
-    names = [name for name, weight in weights.items() if weight > 0.0]
-    exact = size * np.asarray([weights[name] for name in names]) / sum(weights.values())
-    counts = np.floor(exact).astype(int)
-    for k in np.argsort(counts - exact)[: size - int(counts.sum())]:
-        counts[k] += 1
-    return {name: int(count) for name, count in zip(names, counts, strict=True) if count}
 
 
 def mixture_of(solution: Solution) -> Mixture | None:

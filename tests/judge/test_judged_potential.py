@@ -43,7 +43,7 @@ def model():
 
 
 def test_no_candidate_rotates(model):
-    assert {"smooth", "sparse"} <= model.selection_.processes.keys()
+    assert {"smooth", "smooth polished"} <= model.selection_.processes.keys()
     assert_no_rotation(model.process_.drift)
     for process in model.selection_.processes.values():
         assert_no_rotation(rescaled(process, model.scaling_).drift.at(0.5))

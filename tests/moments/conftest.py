@@ -15,6 +15,6 @@ def probing_of():
     def posed(snapshots, diffusion, dt, options=None, seed=0):
         scaling = Scaling.identity(snapshots.n_dims)
         problem = Problem.pose(snapshots, 1.0, dt, scaling=scaling, streams=Streams(seed))
-        return Probing(problem.with_noise(diffusion), options or MomentsOptions())
+        return Probing.of(problem.with_noise(diffusion), options or MomentsOptions())
 
     return posed

@@ -114,7 +114,7 @@ def posed(snapshots, dt, sigma=SIGMA):
 
 def probing_with(dt):
     problem = posed(exact(200), dt).with_noise(ConstantDiffusion(jnp.zeros((1, 1))))
-    return Probing(problem, replace(OWN, n_draws=1))
+    return Probing.of(problem, replace(OWN, n_draws=1))
 
 
 def residual_at_truth(dt):

@@ -6,7 +6,7 @@ Sums over samples are averaged over the later passes, so that what is drawn aver
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax
@@ -53,6 +53,10 @@ class Pass:
     sums: Sums
     regression: Regression
     missed: tuple[float, ...]
+
+    def at(self, process: ItoProcess) -> "Pass":
+        """The same with another process, from which others may begin."""
+        return replace(self, process=process)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,10 @@
-"""The candidates of a fit: a smooth drift, a sparse one, and the sparse one polished.
+"""The candidates of a fit: a smooth drift and a sparse one, both polished, and one with a clock.
 
 fitted(problem)              all of them
 fitted_again(rest, names)    those that are still in question, on other snapshots
 """
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
@@ -14,8 +13,9 @@ import numpy as np
 from itofit.bridge.iteration import Pass
 from itofit.bridge.solution import PassLog, bridge_solution
 from itofit.bridge.solver import Bridge
-from itofit.bridge.structures import Smooth, Sparse, sparse_for
-from itofit.moments.polishing import polished, polished_process
+from itofit.bridge.structures import Smooth, Sparse, smooth_for, sparse_for
+from itofit.moments.phases import STAYING
+from itofit.moments.polishing import Start, polished, polished_process
 from itofit.moments.solution import MomentsSolution
 from itofit.moments.solver import Moments
 from itofit.problem import Problem, Stream
@@ -26,111 +26,155 @@ from itofit.process.noise import LEARN, LearnedDiffusion, MultiplicativeForm, pr
 from itofit.solution import Solution
 
 POLISHED = "polished"
+REFINED = "smooth polished"
 CLOCKED = "in time"
 CONFINED = "potential"
-# What candidates count before judging. The polished one counts six sevenths of all where
-# chi-squared is what it should be, and half of that where it is larger by this factor less one.
+# What candidates count before judging. A polished one counts this part of all others together
+# where chi-squared is what it should be, and half of that where it is larger by this factor less
+# one.
 _BELIEVED = {Smooth.name: 0.75, Sparse.name: 0.12, CLOCKED: 0.06, CONFINED: 0.06}
-_POLISHED_SHARE = 0.85
+_POLISHED_SHARE = {POLISHED: 0.85, REFINED: 0.6}
 _HALF_BELIEVED = 3.0
-# Noise in proportion to the state must lower the excess of chi-squared by this factor.
+# Noise in proportion to the state is tried above this excess of chi-squared, which it must lower
+# by this factor.
+_ASKING = 1.2
 _BETTER = 0.8
 # Whether a drift with a potential is a candidate where the drift may be any.
 _POTENTIAL_TOO = False
-# Coordinates up to which terms are polished.
+# Coordinates up to which few terms, and a smooth drift, are polished.
 _MOST_DIMS = 20
+_MOST_DIMS_SMOOTH = 10
 _MOST_DIMS_WITH_CLOCK = 15
 # Points a snapshot that are polished on; all of them only where chi-squared allows the terms.
 _FEW_POINTS = 500
-# What polishes.
+# Coefficients of a smooth drift up to which it has error bars.
+_MOST_WITH_ERRORS = 1000
+# What polishes: terms, a smooth drift.
 POLISHER = Moments(n_draws=4, n_iter=40)
+REFINER = Moments(n_draws=2, n_iter=16)
 # In judging: points that a pass looks at; points, draws and steps of a polish.
 _POINTS_A_PASS = 256
-_FEWER_POINTS = 300
+_FEWER_POINTS = 256
 _FEW_DRAWS = 2
-_FEW_STEPS = 12
+_FEW_STEPS = 10
+_FEW_STEPS_SMOOTH = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
     """Fits of one problem.
 
-    - `polished`: None where polishing broke down, or would take too long.
-    - `is_whole`: whether it was polished on all points.
+    - `polished`: by name; those whose polish broke down, or would take too long, are missing.
+    - `is_whole`: whether the one that explains the snapshots was polished on all points.
     """
 
     ends: dict[str, Pass]
-    polished: MomentsSolution | None
+    polished: dict[str, MomentsSolution]
     is_whole: bool
 
     @property
     def processes(self) -> dict[str, ItoProcess]:
-        """By name."""
+        """By name; a sparse drift is one only where its terms could not be polished."""
         found = {name: end.process for name, end in self.ends.items()}
-        if self.polished is None:
-            return found
-        terms = found[Sparse.name].drift
-        return found | {POLISHED: _in_terms_of(terms, self.polished.process)}
+        if REFINED in self.polished:
+            found[REFINED] = self.polished[REFINED].process
+        if POLISHED in self.polished:
+            terms = found.pop(Sparse.name).drift
+            found[POLISHED] = _in_terms_of(terms, self.polished[POLISHED].process)
+        return found
 
     @property
     def believed(self) -> dict[str, float]:
-        """What every process counts before judging, the polished one by its chi-squared."""
+        """What every process counts before judging, a polished one by its chi-squared."""
         return {
-            name: self._polished_believed if name == POLISHED else _BELIEVED[name]
+            name: self._believed(name) if name in self.polished else _BELIEVED[name]
             for name in self.processes
         }
 
-    @property
-    def _polished_believed(self) -> float:
-        """The odds of the polished process against the others, which count about one."""
-        assert self.polished is not None
-        assert self.polished.evidence is not None
-        excess = self.polished.evidence.excess
-        if np.isnan(excess):
+    def _believed(self, name: str) -> float:
+        """The odds of a polished process against the others, which count about one."""
+        excess = _excess(self.polished[name])
+        if np.isinf(excess):
             return _BELIEVED[Sparse.name]
         beyond = max(excess - 1.0, 0.0) / _HALF_BELIEVED
-        share = _POLISHED_SHARE / (1.0 + beyond**2)
+        share = _POLISHED_SHARE[name] / (1.0 + beyond**2)
         return share / (1.0 - share)
 
     @property
-    def proportional(self) -> bool:
-        """Whether the noise of the polished process is proportional to the state."""
-        if self.polished is None:
+    def traits(self) -> "Traits":
+        """What judging does not ask again."""
+        refined = self.polished.get(REFINED)
+        from_refined = refined is not None and not refined.doubts()
+        return Traits(tuple(self.processes), self._proportional, from_refined)
+
+    @property
+    def _proportional(self) -> bool:
+        if POLISHED not in self.polished:
             return False
-        diffusion = self.polished.process.diffusion
+        diffusion = self.polished[POLISHED].process.diffusion
         return isinstance(diffusion, LearnedDiffusion) and isinstance(
             diffusion.form, MultiplicativeForm
         )
 
     @property
-    def explained(self) -> bool:
-        """Whether the snapshots are explained by the polished process."""
-        return self.polished is not None and self.is_whole and not self.polished.doubts()
+    def explained(self) -> str | None:
+        """The polished process that explains the snapshots: of few terms, else the smooth one."""
+        if not self.is_whole:
+            return None
+        if POLISHED in self.polished and not self.polished[POLISHED].doubts():
+            return POLISHED
+        refined = self.polished.get(REFINED)
+        if refined is None or refined.doubts():
+            return None
+        assert refined.evidence is not None
+        return REFINED if refined.evidence.coefficients.size <= _MOST_WITH_ERRORS else None
 
     def why(self, name: str) -> str:
         """Why this one is the process of the fit."""
-        if self.polished is None:
-            return "which counts most in forecasts: fewer terms could not be fitted"
-        excess = _excess(self.polished)
-        found = "cannot be judged" if np.isinf(excess) else f"is {excess:.2g} times its mean"
-        noise = "noise in proportion to the state" if self.proportional else "the noise as asked"
-        if name == POLISHED and self.explained:
-            n_terms = int(np.sum(self.polished.evidence.alive)) if self.polished.evidence else 0
-            return f"since chi-squared of its {n_terms} terms and {noise} {found}"
-        return f"which counts most in forecasts: chi-squared of few terms {found}"
+        if POLISHED not in self.polished:
+            said = "few terms could not be fitted"
+        else:
+            excess = _excess(self.polished[POLISHED])
+            found = "cannot be judged" if np.isinf(excess) else f"is {excess:.2g} times its mean"
+            noise = (
+                "noise in proportion to the state" if self._proportional else "the noise as asked"
+            )
+            if name == POLISHED == self.explained:
+                evidence = self.polished[POLISHED].evidence
+                n_terms = 0 if evidence is None else int(np.sum(evidence.alive))
+                return f"since chi-squared of its {n_terms} terms and {noise} {found}"
+            said = f"chi-squared of few terms {found}"
+        if name == REFINED == self.explained:
+            own = _excess(self.polished[REFINED])
+            return f"since its chi-squared is {own:.2g} times its mean; {said}"
+        return f"which counts most in forecasts: {said}"
 
     def solution(self, problem: Problem, name: str, log: PassLog) -> Solution:
         """The solution that one of them is."""
-        if name == POLISHED:
-            assert self.polished is not None
-            if self.is_whole:
-                return self.polished
-            own = bridge_solution(problem, POLISHED, self.ends[Sparse.name], log)
-            own = replace(own, process=self.polished.process)
+        if name == self.explained:
+            return self.polished[name]
+        if name in self.polished:
+            start = self.ends[Sparse.name if name == POLISHED else Smooth.name]
+            own = bridge_solution(problem, name, start, log)
+            own = replace(own, process=self.polished[name].process)
         else:
             own = bridge_solution(problem, name, self.ends[name], log)
-        doubts = () if self.polished is None else tuple(self.polished.doubts())
-        return replace(own, contradictions=(*own.contradictions, *doubts))
+        doubts = [tuple(one.doubts()) for one in self.polished.values()]
+        return replace(own, contradictions=(*own.contradictions, *(doubts[-1] if doubts else ())))
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What is known of the candidates of all snapshots when some are left out.
+
+    - `proportional`: whether the noise of the polished process is in proportion to the state.
+    - `from_refined`: whether the polished smooth drift explains the snapshots; a sparse one then
+      begins there.
+    """
+
+    names: tuple[str, ...]
+    proportional: bool
+    from_refined: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,79 +190,121 @@ class Engine:
 
     def fitted(self, problem: Problem, log: PassLog) -> Candidates:
         """All candidates."""
-        ends = self._coupled(problem, log)
+        ends = self._smooth_ends(problem, log)
+        smooth = ends[Smooth.name]
         few = thinned(problem, _FEW_POINTS)
-        most = _MOST_DIMS_WITH_CLOCK if problem.time_varying else _MOST_DIMS
-        if problem.snapshots.n_dims > most or Sparse.name not in ends:
-            return Candidates(ends, None, is_whole=True)
-        end = _polish(few, ends[Sparse.name], log)
-        if end is not None and end.doubts() and _may_be_proportional(problem):
+        found = {}
+        if _may_be_polished(problem, _MOST_DIMS_SMOOTH):
+            refined = polished(few, REFINER, self._smooth_start(few, smooth), log.listeners)
+            if refined is not None:
+                found[REFINED] = refined
+                smooth = smooth if refined.doubts() else smooth.at(refined.process)
+        sparse = self._sparse_end(problem, smooth, log)
+        if sparse is not None:
+            ends[Sparse.name] = sparse
+        if sparse is None or not _may_be_polished(problem, _MOST_DIMS):
+            return self._on_all_points(problem, few, Candidates(ends, found, is_whole=True), log)
+        end = _polish(few, sparse, log)
+        if end is not None and _excess(end) > _ASKING and _may_be_proportional(problem):
             end = self._proportional(few, end, ends, log)
-        if few is problem or end is None or end.doubts():
-            return Candidates(ends, end, is_whole=few is problem)
-        solver = end.solver
-        assert isinstance(solver, Moments)
-        whole = polished(problem, solver, end.process, end.dictionary, log.listeners)
-        return Candidates(ends, end if whole is None else whole, is_whole=whole is not None)
+        found = found if end is None else {POLISHED: end} | found
+        return self._on_all_points(problem, few, Candidates(ends, found, is_whole=True), log)
 
-    def fitted_again(
-        self, rest: Problem, names: Sequence[str], log: PassLog, *, proportional: bool
-    ) -> dict[str, ItoProcess]:
-        """The processes of these names for other snapshots, with fewer points and draws.
-
-        Whether the noise of few terms is `proportional` to the state is not asked again.
-        """
+    def fitted_again(self, rest: Problem, before: "Traits", log: PassLog) -> dict[str, ItoProcess]:
+        """The processes of candidates for other snapshots, with fewer points and draws."""
         n_passes = max(4, 2 * self.bridge.n_passes // 3)
         n_points = min(_POINTS_A_PASS, self.bridge.n_points)
-        quicker = replace(self.bridge, n_passes=n_passes, n_points=n_points)
-        ends = Engine(quicker)._coupled(rest, log, proportional=proportional)
+        quicker = Engine(replace(self.bridge, n_passes=n_passes, n_points=n_points))
+        ends = quicker._smooth_ends(rest, log)
+        smooth = ends[Smooth.name]
         processes = {name: end.process for name, end in ends.items()}
-        if POLISHED in names and Sparse.name in ends:
-            processes[POLISHED] = _polished_again(rest, ends[Sparse.name].process)
+        if REFINED in before.names:
+            start = self._smooth_start(rest, smooth)
+            solver = Moments(n_draws=_FEW_DRAWS, n_iter=_FEW_STEPS_SMOOTH)
+            refined = polished_process(thinned(rest, _FEWER_POINTS), solver, start)
+            if refined is not None:
+                processes[REFINED] = refined
+                smooth = smooth.at(refined) if before.from_refined else smooth
+        if before.proportional:
+            smooth = _with_proportional_noise(rest, ends[Smooth.name])
+        sparse = quicker._sparse_end(rest, smooth, log)
+        if sparse is not None:
+            processes[Sparse.name] = sparse.process
+            if POLISHED in before.names:
+                processes[POLISHED] = _polished_again(rest, sparse.process)
         # What did not come about here is judged as the drift that always does.
-        return {name: processes.get(name, processes[Smooth.name]) for name in names}
+        return {name: processes.get(name, processes[Smooth.name]) for name in before.names}
+
+    def _smooth_ends(self, problem: Problem, log: PassLog) -> dict[str, Pass]:
+        """The smooth drift, and those of more and of less freedom that begin at it."""
+        smooth = self.bridge.smooth(problem, log)
+        ends = {Smooth.name: smooth}
+        if not problem.time_varying:
+            with contextlib.suppress(FloatingPointError, np.linalg.LinAlgError):
+                ends[CLOCKED] = self.bridge.clocked(problem, smooth, log)
+        if _POTENTIAL_TOO and not problem.has_potential:
+            with contextlib.suppress(FloatingPointError, np.linalg.LinAlgError):
+                ends[CONFINED] = self.bridge.confined(problem, smooth, log)
+        return ends
+
+    def _sparse_end(self, problem: Problem, smooth: Pass, log: PassLog) -> Pass | None:
+        """A sparse drift, from a smooth one; None where its flow runs away at once."""
+        try:
+            return self.bridge.sparse(problem, smooth, log)
+        except (FloatingPointError, np.linalg.LinAlgError):
+            return None
+
+    def _smooth_start(self, problem: Problem, smooth: Pass) -> Start:
+        """The smooth drift where it is polished, under the prior that its passes found."""
+        dictionary = smooth_for(problem, self.bridge.n_features).dictionary
+        precision = smooth.regression.strengths.precision
+        return Start(smooth.process, dictionary, precision, STAYING)
 
     def _proportional(
-        self, few: Problem, plain: MomentsSolution, ends: dict[str, Pass], log: PassLog
+        self,
+        few: Problem,
+        plain: MomentsSolution,
+        ends: dict[str, Pass],
+        log: PassLog,
     ) -> MomentsSolution:
         """The polish with noise in proportion to the state, where chi-squared asks for it.
 
-        The sparse end is then that of this noise, too.
+        The sparse end is then that of this noise, too. A polished smooth drift makes up for noise
+        that is not: it is no start here.
         """
-        try:
-            sparse = self.bridge.sparse(few, _with_proportional_noise(few, ends[Smooth.name]), log)
-        except (FloatingPointError, np.linalg.LinAlgError):
-            return plain
-        other = _polish(few, sparse, log)
-        if other is None or not _excess(other) < _BETTER * _excess(plain):
+        smooth = _with_proportional_noise(few, ends[Smooth.name])
+        sparse = self._sparse_end(few, smooth, log)
+        other = None if sparse is None else _polish(few, sparse, log)
+        if sparse is None or other is None or not _excess(other) < _BETTER * _excess(plain):
             return plain
         ends[Sparse.name] = sparse
         return other
 
-    def _coupled(
-        self, problem: Problem, log: PassLog, *, proportional: bool = False
-    ) -> dict[str, Pass]:
-        """The smooth drift, and a sparse one unless its flow runs away at once."""
-        ends = {Smooth.name: self.bridge.smooth(problem, log)}
-        if not problem.time_varying:
-            with contextlib.suppress(FloatingPointError, np.linalg.LinAlgError):
-                ends[CLOCKED] = self.bridge.clocked(problem, ends[Smooth.name], log)
-        if _POTENTIAL_TOO and not problem.has_potential:
-            with contextlib.suppress(FloatingPointError, np.linalg.LinAlgError):
-                ends[CONFINED] = self.bridge.confined(problem, ends[Smooth.name], log)
-        start = ends[Smooth.name]
-        if proportional:
-            start = _with_proportional_noise(problem, start)
-        with contextlib.suppress(FloatingPointError, np.linalg.LinAlgError):
-            ends[Sparse.name] = self.bridge.sparse(problem, start, log)
-        return ends
+    def _on_all_points(
+        self, problem: Problem, few: Problem, candidates: Candidates, log: PassLog
+    ) -> Candidates:
+        """What explains few points of every snapshot, polished again on all of them."""
+        name = candidates.explained
+        if few is problem or name is None:
+            return replace(candidates, is_whole=few is problem)
+        before = candidates.polished[name]
+        start = Start(before.process, before.dictionary)
+        solver = POLISHER
+        if name == REFINED:
+            smooth = self._smooth_start(problem, candidates.ends[Smooth.name])
+            start = replace(smooth, process=before.process)
+            solver = REFINER
+        whole = polished(problem, solver, start, log.listeners)
+        if whole is None:
+            return replace(candidates, is_whole=False)
+        return replace(candidates, polished=candidates.polished | {name: whole})
 
 
 def _polished_again(rest: Problem, sparse: ItoProcess) -> ItoProcess:
     """A polish for judging, by fewer points and draws; the sparse process where it fails."""
     few = thinned(rest, _FEWER_POINTS)
     solver = Moments(n_draws=_FEW_DRAWS, n_iter=_FEW_STEPS)
-    after = polished_process(few, solver, sparse, _terms_of(few, sparse))
+    after = polished_process(few, solver, Start(sparse, _terms_of(few, sparse)))
     return sparse if after is None else _in_terms_of(sparse.drift, after)
 
 
@@ -260,8 +346,14 @@ def thinned(problem: Problem, most: int) -> Problem:
 
 
 def _polish(problem: Problem, sparse: Pass, log: PassLog) -> MomentsSolution | None:
-    dictionary = _terms_of(problem, sparse.process)
-    return polished(problem, POLISHER, sparse.process, dictionary, log.listeners)
+    start = Start(sparse.process, _terms_of(problem, sparse.process))
+    return polished(problem, POLISHER, start, log.listeners)
+
+
+def _may_be_polished(problem: Problem, most: int) -> bool:
+    """Whether chains and their slopes are quick enough in so many coordinates."""
+    most = min(most, _MOST_DIMS_WITH_CLOCK) if problem.time_varying else most
+    return problem.snapshots.n_dims <= most
 
 
 def _may_be_proportional(problem: Problem) -> bool:

@@ -109,10 +109,9 @@ def judged(
         scores = {way: found.distance(single[i]) for i, way in enumerate(ways)}
         judgements.append(Judgement(fold.snapshot.time, fold.beyond, scores))
     prior = prior_of(believed)
-    trivial = [ways.index(LINES), ways.index(REST)]
     last = np.asarray([judgement.beyond for judgement in judgements], dtype=bool)
     votes = [np.where(last == beyond, 1.0, _OTHER_KIND) for beyond in (False, True)]
-    between, after = (stacked(energies, counts, prior, trivial) for counts in votes)
+    between, after = (stacked(energies, counts, prior) for counts in votes)
     return Verdict(
         between=dict(zip(ways, between.tolist(), strict=True)),
         beyond=dict(zip(ways, after.tolist(), strict=True)),

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from itofit.bridge.solution import PassLog
 from itofit.bridge.solver import Bridge
 from itofit.bridge.structures import Smooth
-from itofit.judge.engine import POLISHED, POLISHER, Candidates, Engine
+from itofit.judge.engine import POLISHER, Candidates, Engine, Traits
 from itofit.judge.judging import folds_of, judged
 from itofit.judge.records import selection_from
 from itofit.moments.solver import Moments
@@ -37,15 +37,14 @@ SELECTIONS = ("judge", "none")
 
 @dataclass(frozen=True, eq=False)
 class Refit:
-    """Fits the candidates of these names again, in this process or another."""
+    """Fits candidates again, in this process or another."""
 
     engine: Engine
-    names: tuple[str, ...]
-    proportional: bool
+    traits: Traits
 
     def __call__(self, rest: Problem, log: PassLog) -> dict[str, ItoProcess]:
         """Their processes for other snapshots."""
-        return self.engine.fitted_again(rest, self.names, log, proportional=self.proportional)
+        return self.engine.fitted_again(rest, self.traits, log)
 
 
 @dataclass(frozen=True, repr=False)
@@ -145,7 +144,9 @@ class Judged(AbstractSolver):
         return [self.solve(problem) for problem in problems]
 
     def restore(self, problem: Problem, values: dict[str, Any], arrays: dict[str, Any]) -> Solution:
-        alone = Bridge() if "structure" in values else _polisher(problem)
+        alone = Bridge()
+        if "structure" not in values:
+            alone = replace(_polisher(problem), n_draws=values["n_draws"])
         solution = alone.restore(problem, values, arrays)
         return replace(solution, selection=selection_from(problem, values["selection"], arrays))
 
@@ -154,16 +155,15 @@ class Judged(AbstractSolver):
         n_fits = 1 + (len(folds_of(problem)) if self.selection == "judge" else 0)
         log = PassLog(n_fits * engine.n_passes, listeners)
         candidates = engine.fitted(problem, log)
-        names = list(candidates.processes)
         if self.selection == "none":
             return _alone(problem, candidates, log)
 
-        refit = Refit(engine, tuple(names), candidates.proportional)
+        refit = Refit(engine, candidates.traits)
         verdict = judged(problem, refit, candidates.believed, log, jobs=self.jobs)
         selection = Selection(
             candidates.processes, verdict.between, verdict.beyond, verdict.judgements
         )
-        chosen = POLISHED if candidates.explained else _chosen(selection)
+        chosen = candidates.explained or _chosen(selection)
         selection = replace(selection, chosen=chosen, why=candidates.why(chosen))
         solution = candidates.solution(problem, chosen, log)
         return replace(solution, selection=selection, seconds=log.seconds)
@@ -176,7 +176,7 @@ def _polisher(problem: Problem) -> Moments:
 
 def _alone(problem: Problem, candidates: Candidates, log: PassLog) -> Solution:
     """Nothing judged: the polished drift where chi-squared allows it, else the smooth one."""
-    chosen = POLISHED if candidates.explained else Smooth.name
+    chosen = candidates.explained or Smooth.name
     return replace(candidates.solution(problem, chosen, log), seconds=log.seconds)
 
 

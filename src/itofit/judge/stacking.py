@@ -2,7 +2,7 @@
 
     minimise   E(w) + doubt max(M, .2 n) sum_i (w_i - p_i)^2 / p_i       w >= 0,  sum w = 1
     E(w)     = sum over snapshots left out of  counts worth (2 w'A - w'B w) / (size s)
-    A_i = E|X_i - Y|,   B_ij = E|X_i - X_j|,   s = E|Y - Y'|,   size = that of the best trivial way
+    A_i = E|X_i - Y|,   B_ij = E|X_i - X_j|,   s = E|Y - Y'|,   size = that of the best way
 
 The energy distance of a mixture is a quadratic function of its weights, and a convex one, so the
 best mixture is found without another forecast. A few snapshots left out tell a large difference
@@ -19,7 +19,7 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
 # How strongly weights are drawn to the prior, and as if no mixture were nearer than this part of
-# what the trivial ways reach.
+# what the best ways reach.
 _DOUBT = 0.3
 _NEAREST = 0.2
 # Weights that are left out; where nothing judges, those of what is hardly believed.
@@ -61,26 +61,25 @@ class Energies:
         """The energy distance of a mixture."""
         return float(2.0 * w @ self.to_truth - w @ self.between @ w - 1.0)
 
-    def size(self, trivial: Sequence[int]) -> float:
-        """The energy distance of the best of these ways, or what chance alone makes."""
-        every = np.eye(len(self.to_truth))
-        return max(self.chance, min(self.distance(every[i]) for i in trivial))
+    @property
+    def size(self) -> float:
+        """The energy distance of the best way, or what chance alone makes."""
+        return max(self.chance, min(map(self.distance, np.eye(len(self.to_truth)))))
 
 
 def stacked(
     energies: Sequence[Energies],
     counts: Float[np.ndarray, " n_left_out"],
     prior: Float[np.ndarray, " n_ways"],
-    trivial: Sequence[int],
 ) -> Float[np.ndarray, " n_ways"]:
     """The weights; ways that hardly count are left out.
 
-    Distances are in units of the best of the `trivial` ways, those that learn nothing. Every
-    snapshot left out has as many votes as `counts` says.
+    Distances are in units of that of the best way: a snapshot that no way forecasts says little of
+    them. Every snapshot left out has as many votes as `counts` says.
     """
     if not energies:
         return _without(prior, _HARDLY)
-    parts = np.asarray([e.worth / e.size(trivial) for e in energies]) * counts
+    parts = np.asarray([e.worth / e.size for e in energies]) * counts
     A = parts @ np.stack([e.to_truth for e in energies])
     B = np.tensordot(parts, np.stack([e.between for e in energies]), 1)
     best = _least(A, B, prior, 0.0)

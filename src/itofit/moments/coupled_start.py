@@ -23,12 +23,13 @@ _FIRST = 0.1
 
 
 def state_at(process: ItoProcess, dictionary: Dictionary, speed: float) -> State:
-    """The unknowns of a process; terms whose coefficient is zero are not in the model."""
+    """The unknowns of a process; groups whose coefficients are zero are not in the model."""
     drift = process.drift
     assert isinstance(drift, AbstractLinearDrift)
     coefficients = np.asarray(drift.coefficients, dtype=np.float64) / speed
-    free = np.asarray([group.kind != "constant" for group in dictionary.groups])
-    inside = coefficients[free] != 0.0
+    first = np.cumsum([0, *(group.size for group in dictionary.groups)])[:-1]
+    free = [group.kind != "constant" for group in dictionary.groups]
+    inside = np.logical_or.reduceat(coefficients != 0.0, first)[free]
     prior = Prior.over(dictionary.groups, coefficients.shape[1])
     prior = replace(prior, precision=np.where(inside.ravel(), _FIRST, EXCLUDED))
     n_noise = process.diffusion.n_parameters

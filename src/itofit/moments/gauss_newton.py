@@ -47,6 +47,10 @@ class State:
     damping: float = FIRST_DAMPING
     residuals: list[np.ndarray] | None = None
 
+    def under(self, precision: Float[np.ndarray, "n_groups n_outputs"]) -> "State":
+        """The same with this prior of all groups of features."""
+        return replace(self, prior=self.prior.including(slice(None), precision.ravel()))
+
     def read(self, residual: Residual) -> list[np.ndarray]:
         """The residuals at `v`, simulated only where they are not known."""
         return residual(self.v) if self.residuals is None else self.residuals

@@ -436,11 +436,12 @@ def _log_odds(
     """The log odds of each coefficient being in the drift, before any data.
 
     Linear terms are there in few dimensions, else one of another coordinate is; of other kinds half
-    a term is.
+    a term is. Cosines stand for a field under one prior, and are.
     """
     kinds = _kinds(known) + ([] if others is None else _kinds(others))
     odds = {kind: -np.log(2.0 * n) for kind, n in Counter(kinds).items()}
     odds["constant"] = np.inf
+    odds["wave"] = np.inf
     n_dims = residual.snapshots.n_dims
     odds["linear"] = np.inf if n_dims <= FEW_DIMS else -np.log(n_dims - 1)
     return np.repeat([odds[kind] for kind in kinds], residual.n_outputs)

@@ -8,7 +8,7 @@ polish   those terms alone; more noise draws; the full covariance; the bias of a
          is taken off; until nothing moves
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,12 +35,29 @@ from itofit.solution import Outcome, Phase
 
 _MOST_AIMS = 8
 _MOST_POLISHES = 20
-# Steps of the polish that update the precisions, that prune, and that renew the covariance; after
-# which of them the bias of the step is measured again.
-_UPDATING = 8
-_PRUNING = (2, 5)
-_RENEWING = 6
+# After which steps of the polish the bias of the time step is measured again; how many steps are
+# taken at the least.
 _MEASURING = (1, 4)
+_LEAST_STEPS = 7
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What the steps of a polish do besides.
+
+    - `n_updating`: how many of them update the precisions.
+    - `pruning`: those that prune. `renewing`: those after which the covariance is renewed.
+    """
+
+    n_updating: int
+    pruning: tuple[int, ...]
+    renewing: tuple[int, ...]
+
+
+# Terms, of which those of little evidence leave; features that all stay, under a prior that is
+# known well enough: updated for long it gives way to whatever the snapshots ask for.
+CHOOSING = Schedule(n_updating=8, pruning=(2, 5), renewing=(0, 1, 2, 3, 4, 5))
+STAYING = Schedule(n_updating=2, pruning=(), renewing=(0, 1, 3, 5))
 
 
 def simulate_and_fit(
@@ -102,6 +119,7 @@ def polish(
     state: State,
     run: Run,
     ridges_adapt: bool,
+    schedule: Schedule = CHOOSING,
 ) -> Fitted:
     """The selected groups with all noise draws and the full covariance, until no step gains."""
     run.phase = Phase.polish
@@ -129,7 +147,8 @@ def polish(
     for i in range(_MOST_POLISHES):
         if run.spent:
             break
-        update = Update(3 if i < _UPDATING else 0, threshold if i in _PRUNING else None)
+        n_rounds = 3 if i < schedule.n_updating else 0
+        update = Update(n_rounds, threshold if i in schedule.pruning else None)
         after, decrease = step(residual, whitening, state, run, update)
         state = after or replace(state, damping=FIRST_DAMPING)
         failed = failed + 1 if after is None else 0
@@ -137,13 +156,13 @@ def polish(
             outcome = Outcome.non_finite
             break
         quiet = quiet + 1 if decrease < SMALL_DECREASE else 0
-        if i >= _RENEWING and quiet >= 2:
+        if i + 1 >= _LEAST_STEPS and quiet >= 2:
             outcome = Outcome.converged
             break
         if i in _MEASURING:
             residual = probing.without_step_bias(residual, residual.process(state.v))
             state = replace(state, residuals=None)
-        if i < _RENEWING:
+        if i in schedule.renewing:
             whitening = probing.whitening(residual, state.v)
     residual, state = without_excluded(residual, state)
     return Fitted(residual, state, outcome, whitening)

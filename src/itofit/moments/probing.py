@@ -47,10 +47,19 @@ HEUN_STEPS = 8
 
 @dataclass(frozen=True, eq=False)
 class Probing:
-    """The residuals of a problem at the probes that these options ask for."""
+    """The residuals of a problem at the probes that these options ask for.
+
+    - `mesh`: of the chains.
+    """
 
     problem: Problem
     options: MomentsOptions
+    mesh: Mesh
+
+    @classmethod
+    def of(cls, problem: Problem, options: MomentsOptions) -> "Probing":
+        """With the mesh of the problem: a step that is halved later is that of forecasts."""
+        return cls(problem, options, problem.before_halving().mesh)
 
     @property
     def snapshots(self) -> Snapshots:
@@ -76,11 +85,6 @@ class Probing:
     def n_outputs(self) -> int:
         """Functions that are combined of the features: coordinates of the drift, or a potential."""
         return 1 if self.problem.has_potential else self.snapshots.n_dims
-
-    @property
-    def mesh(self) -> Mesh:
-        """Of the chains: a step that is halved later is that of forecasts."""
-        return self.problem.before_halving().mesh
 
     @property
     def paired(self) -> bool:

@@ -38,7 +38,14 @@ _MOST_ROUNDS = 60
 # Smallest precision of a group by kind, and the first one where that is not the number of features
 # of the kind. For features of order 1 in units of 3 sd per time span, that number gives each kind a
 # drift of order 1 to begin with.
-_SMALLEST = {"linear": 1e-4, "monomial": 1e-4, "time": 1e-4, "ridge": 1.0, "user": 1e-4}
+_SMALLEST = {
+    "linear": 1e-4,
+    "monomial": 1e-4,
+    "time": 1e-4,
+    "ridge": 1.0,
+    "wave": 1e-2,
+    "user": 1e-4,
+}
 _FIRST = {"linear": 1e-2, "user": 1e-1}
 
 
@@ -137,7 +144,7 @@ class Prior:
 
     def including(
         self,
-        groups: Sequence[int] | np.ndarray,
+        groups: Sequence[int] | np.ndarray | slice,
         precision: np.ndarray,
     ) -> "Prior":
         """The prior of the model with these groups at these precisions."""

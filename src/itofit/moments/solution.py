@@ -17,6 +17,7 @@ from itofit.moments.residuals import Residual
 from itofit.moments.whitening import Whitening
 from itofit.process.drift import AbstractLinearDrift
 from itofit.process.features import Dictionary
+from itofit.simulate.mesh import Mesh
 from itofit.solution import Solution
 from itofit.solve.records import drift_arrays, drift_values, noise_arrays, record_arrays
 
@@ -61,6 +62,8 @@ class MomentsSolution(Solution):
     path : {"simulated", "observed", "corrected"}
         Between snapshots: simulated chains, the observed clouds, or these corrected by a simulation
         of each gap.
+    mesh : Mesh
+        Of the chains.
     final_residual : Residual or None
         The residual at the solution, where the run left it and it is not too large to be held.
 
@@ -79,6 +82,7 @@ class MomentsSolution(Solution):
     dictionary: Dictionary
     evidence: Evidence | None
     path: str
+    mesh: Mesh
     final_residual: Residual | None = None
 
     @property
@@ -95,7 +99,7 @@ class MomentsSolution(Solution):
     @functools.cached_property
     def probing(self) -> Probing:
         """The problem under the solver's probes, with the noise that was fitted."""
-        return Probing(self.problem.with_noise(self.process.diffusion), self.solver)
+        return Probing(self.problem.with_noise(self.process.diffusion), self.solver, self.mesh)
 
     @functools.cached_property
     def library(self) -> Library:
@@ -157,6 +161,8 @@ class MomentsSolution(Solution):
         groups = self.dictionary.groups
         return {
             "path": self.path,
+            "n_draws": self.solver.n_draws,
+            "steps": self.mesh.counts.tolist(),
             "features": drift_values(self._drift),
             "groups": [[group.size, group.kind, list(group.coordinates)] for group in groups],
         }

@@ -36,6 +36,7 @@ from itofit.moments.solution import MomentsSolution
 from itofit.problem import Problem, Streams
 from itofit.process.features import MANY_DIMS, Dictionary, Group
 from itofit.process.ito import ItoProcess
+from itofit.simulate.mesh import Mesh
 from itofit.snapshots.clouds import Snapshots
 from itofit.snapshots.scaling import Scaling
 from itofit.solution import GaussNewtonHistory, Outcome, Solution
@@ -111,7 +112,7 @@ class Moments(AbstractSolver, MomentsOptions):
         checkpoints: CheckpointFolder | None = None,
     ) -> MomentsSolution:
         del checkpoints  # it is done in seconds: begun again rather than continued
-        probing = Probing(problem, self)
+        probing = Probing.of(problem, self)
         _check(probing)
         run = Run(self.n_iter, listeners)
         try:
@@ -122,7 +123,7 @@ class Moments(AbstractSolver, MomentsOptions):
             result = _best_so_far(run.residual, run.state)
         if not np.all(np.isfinite(result.state.v)) or not run.rows:
             result = result._replace(outcome=Outcome.non_finite)
-        return moments_solution(problem, self, run, result)
+        return moments_solution(problem, probing, run, result)
 
     def solve_again(
         self,
@@ -179,6 +180,7 @@ class Moments(AbstractSolver, MomentsOptions):
             dictionary=Dictionary(drift.features, groups),  # pyright: ignore
             evidence=record_of(Evidence, "evidence", arrays) if ended else None,
             path=values["path"],
+            mesh=Mesh.cut(problem.snapshots.times, np.asarray(values["steps"])),
         )
 
 
@@ -301,7 +303,7 @@ def _judged(
 
 def moments_solution(
     problem: Problem,
-    solver: Moments,
+    probing: Probing,
     run: Run,
     result: Result,
 ) -> MomentsSolution:
@@ -316,10 +318,11 @@ def moments_solution(
         history=run.history(),
         n_iter=len(run.rows),
         seconds=time.perf_counter() - run.began,
-        solver=solver,
+        solver=probing.options,
         dictionary=residual.dictionary,
         evidence=result.evidence,
         path=_path_of(residual),
+        mesh=probing.mesh,
         final_residual=residual.with_noise(process.diffusion) if small else None,
     )
 

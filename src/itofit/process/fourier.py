@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int
 from scipy.stats import norm, qmc
 
 from itofit.process.features import AbstractFeatures, Point
+from itofit.process.waves import cosine, sine
 
 _BOUND = 4.0
 _SHORTEST = 0.7
@@ -69,7 +70,7 @@ class FourierFeatures(AbstractFeatures):
 
     def __call__(self, x: Point) -> Float[Array, " n_features"]:
         z = self._bounded(x)
-        waves = self._height * jnp.cos(self.directions @ z + self.offsets)
+        waves = self._height * cosine(self.directions @ z + self.offsets)
         phi = jnp.concatenate([jnp.ones(1, z.dtype), z, waves])
         return phi if self.subset is None else phi[np.asarray(self.subset, dtype=int)]
 
@@ -81,7 +82,7 @@ class FourierFeatures(AbstractFeatures):
             coefficients = every.at[np.asarray(self.subset, dtype=int)].set(coefficients)
         n_dims = len(x)
         z = self._bounded(x)
-        falls = -self._height * jnp.sin(self.directions @ z + self.offsets)
+        falls = -self._height * sine(self.directions @ z + self.offsets)
         outer = coefficients[1 + n_dims :, :, None] * self.directions[:, None, :]
         waves = (falls @ outer.reshape(len(falls), -1)).reshape(outer.shape[1:])
         return (coefficients[1 : 1 + n_dims].T + waves) * (1.0 - (z / _BOUND) ** 2) / self.width

@@ -29,6 +29,7 @@ from itofit.process.features import (
     joined,
 )
 from itofit.process.fourier import FourierFeatures
+from itofit.process.waves import cosine, sine
 
 _BOUND = 4.0
 # Dimensions up to which all monomials of degree 4 are terms.
@@ -52,7 +53,7 @@ class SmoothTerms(AbstractFeatures):
 
     def __call__(self, x: Point) -> Float[Array, " n_features"]:
         products = _bowl(self.plus @ x) - _bowl(self.minus @ x)
-        waves = jnp.cos(self.directions @ _bounded(x) + self.offsets)
+        waves = cosine(self.directions @ _bounded(x) + self.offsets)
         return self.heights * jnp.concatenate([self.lines @ x, products, waves])
 
     def slope(
@@ -65,7 +66,7 @@ class SmoothTerms(AbstractFeatures):
         products = w[:, first:last]
         rises = (products * _bounded(self.plus @ x)) @ self.plus
         falls = (products * _bounded(self.minus @ x)) @ self.minus
-        turns = (w[:, last:] * jnp.sin(self.directions @ z + self.offsets)) @ self.directions
+        turns = (w[:, last:] * sine(self.directions @ z + self.offsets)) @ self.directions
         return w[:, :first] @ self.lines + rises - falls - turns * (1.0 - (z / _BOUND) ** 2)
 
     def only(self, index: Int[np.ndarray, " n_kept"]) -> "SmoothTerms":

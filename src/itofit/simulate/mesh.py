@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,10 +25,12 @@ class Mesh:
         return cls._with(times, steps_per_gap(np.diff(times), dt))
 
     @classmethod
-    def cut(cls, times: Sequence[float] | np.ndarray, n_steps: int) -> "Mesh":
-        """Cut every gap between consecutive times into `n_steps` equal steps."""
+    def cut(
+        cls, times: Sequence[float] | np.ndarray, n_steps: int | Int[np.ndarray, " n_gaps"]
+    ) -> "Mesh":
+        """Cut every gap between consecutive times into equal steps, `n_steps` or so many each."""
         times = np.asarray(times, dtype=np.float64)
-        return cls._with(times, np.full(len(times) - 1, n_steps))
+        return cls._with(times, np.broadcast_to(n_steps, len(times) - 1))
 
     @classmethod
     def _with(cls, times: np.ndarray, counts: np.ndarray) -> "Mesh":
@@ -39,6 +41,11 @@ class Mesh:
         nodes = np.concatenate([*pieces, times[-1:]])
         observed = np.concatenate([[0], np.cumsum(counts)])
         return cls(nodes, tuple(int(i) for i in observed))
+
+    @property
+    def counts(self) -> Int[np.ndarray, " n_gaps"]:
+        """How many steps every gap has."""
+        return np.diff(self.observed)
 
     @property
     def steps(self) -> Float[np.ndarray, " n_steps"]:

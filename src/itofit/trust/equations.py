@@ -123,7 +123,7 @@ def _posed(solution: Solution, monomials: Monomials) -> "Polynomial":
             gaps = solution.terms.evidence.gaps
     else:
         problem = solution.problem.with_noise(solution.process.diffusion)
-        probing = Probing(problem, MomentsOptions())
+        probing = Probing.of(problem, MomentsOptions())
     residual = _residual(probing, monomials, path, gaps)
     residual = probing.without_step_bias(residual, solution.process)
     return Polynomial(probing, residual, monomials, solution.problem.scaling)

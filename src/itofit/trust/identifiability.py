@@ -310,7 +310,7 @@ def probing_between(
         [first.points, cloud], [first.time, time], [first.weights, None]
     )
     problem = solution.probing.problem.between(snapshots)
-    return Probing(problem, solution.solver)
+    return Probing.of(problem, solution.solver)
 
 
 def determined(

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from itofit.process.waves import cosine, sine
+
 Point = Float[Array, " n_dims"]
 
 
@@ -101,7 +103,7 @@ class CosineProbes(AbstractProbes):
     phase: Float[Array, " n_probes"]
 
     def __call__(self, x: Point) -> Float[Array, " n_probes"]:
-        return jnp.cos(self.omega @ ((x - self.centre) / self.width) + self.phase)
+        return cosine(self.omega @ ((x - self.centre) / self.width) + self.phase)
 
     def support(self) -> Bool[np.ndarray, "n_probes n_dims"]:
         return np.asarray(self.omega) != 0.0
@@ -116,7 +118,7 @@ class CosineProbes(AbstractProbes):
         self, points: Float[Array, "n n_dims"], phi: Float[Array, "n n_features"]
     ) -> Float[Array, "n_probes n_dims n_features"]:
         angles = ((points - self.centre) / self.width) @ self.omega.T + self.phase
-        sin_phi = jnp.sin(angles).T @ phi
+        sin_phi = sine(angles).T @ phi
         return -(self.omega / self.width)[:, :, None] * sin_phi[:, None, :]
 
 
