@@ -158,6 +158,15 @@ def ratio_of_truth(results: Results) -> float | None:
     return geometric_mean(means)
 
 
+def spread_of_truth(results: Results) -> float | None:
+    """The median spread over seeds of the floors: simulated data differ from seed to seed."""
+    by_task: dict[str, list[float]] = {}
+    for (task, _), stick in results.yardsticks.items():
+        by_task.setdefault(task, []).append(stick.floor)
+    spreads = [max(floors) / min(floors) for floors in by_task.values() if len(floors) > 1]
+    return float(np.median(spreads)) if spreads else None
+
+
 def geometric_mean(values: Iterable[float]) -> float | None:
     """Of positive numbers; None of nothing."""
     logs = np.log(list(values))

@@ -10,6 +10,7 @@ from benchmarks.zoo.leaderboard import (
     geometric_mean,
     leaderboard,
     ratio_of_truth,
+    spread_of_truth,
 )
 from benchmarks.zoo.plan import REAL
 from benchmarks.zoo.registry import TASKS
@@ -72,7 +73,9 @@ def leaderboard_table(results: Results) -> str:
         "seconds, median and worst",
     )
     rows = [_line(figures) for figures in leaderboard(results)]
-    truth = f"A perfect model would have the ratio {_number(ratio_of_truth(results))}."
+    truth = f"A perfect model would have the ratio {_number(ratio_of_truth(results))}"
+    spread = spread_of_truth(results)
+    truth += "." if spread is None else f" and the median spread {_number(spread)}."
     return f"{_markdown(head, rows)}\n\n{_LEADERBOARD_NOTE} {truth}"
 
 

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from benchmarks.zoo import __main__ as command
 from benchmarks.zoo.compare import changes, comparison
-from benchmarks.zoo.leaderboard import Results, labelled, leaderboard, ratio_of_truth
+from benchmarks.zoo.leaderboard import (
+    Results,
+    labelled,
+    leaderboard,
+    ratio_of_truth,
+    spread_of_truth,
+)
 from benchmarks.zoo.picture import draw
 from benchmarks.zoo.tables import failure_table, leaderboard_table, task_table
 
@@ -80,6 +86,15 @@ def test_a_perfect_model_has_a_ratio(records):
     ring = np.sqrt(0.5 * 0.25)
     toggle = np.sqrt(0.5 / 1.5)
     assert ratio_of_truth(Results(records)) == pytest.approx((ring * toggle) ** (1.0 / 3.0))
+
+
+def test_a_perfect_model_has_a_spread(record):
+    """Over the seeds of a task, one of which has 1.5 times the floor; of one seed there is none."""
+    records = [record("ring", "midpoint", 2.0, seed=seed) for seed in range(3)]
+    assert spread_of_truth(Results(records[:1])) is None
+    records[1]["floor"] *= 1.5
+    records += [record("toggle", "persistence", 2.0, seed=seed) for seed in range(2)]
+    assert spread_of_truth(Results(records)) == pytest.approx(1.25)
 
 
 def test_tables_in_words(records):

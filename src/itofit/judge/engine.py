@@ -131,23 +131,25 @@ class Candidates:
 
     def why(self, name: str) -> str:
         """Why this one is the process of the fit."""
+        terms = self._said_of_terms
+        if name != self.explained:
+            return f"which counts most in forecasts: {terms}"
+        if name == POLISHED:
+            return f"since {terms}"
+        own = _excess(self.polished[REFINED])
+        return f"since its chi-squared is {own:.2g} times its mean; {terms}"
+
+    @property
+    def _said_of_terms(self) -> str:
+        """What chi-squared says of few terms."""
         if POLISHED not in self.polished:
-            said = "few terms could not be fitted"
-        else:
-            excess = _excess(self.polished[POLISHED])
-            found = "cannot be judged" if np.isinf(excess) else f"is {excess:.2g} times its mean"
-            noise = (
-                "noise in proportion to the state" if self._proportional else "the noise as asked"
-            )
-            if name == POLISHED == self.explained:
-                evidence = self.polished[POLISHED].evidence
-                n_terms = 0 if evidence is None else int(np.sum(evidence.alive))
-                return f"since chi-squared of its {n_terms} terms and {noise} {found}"
-            said = f"chi-squared of few terms {found}"
-        if name == REFINED == self.explained:
-            own = _excess(self.polished[REFINED])
-            return f"since its chi-squared is {own:.2g} times its mean; {said}"
-        return f"which counts most in forecasts: {said}"
+            return "few terms could not be fitted"
+        excess = _excess(self.polished[POLISHED])
+        found = "cannot be judged" if np.isinf(excess) else f"is {excess:.2g} times its mean"
+        noise = "noise in proportion to the state" if self._proportional else "the noise as asked"
+        evidence = self.polished[POLISHED].evidence
+        n_terms = 0 if evidence is None else int(np.sum(evidence.alive))
+        return f"chi-squared of {n_terms} terms and {noise} {found}"
 
     def solution(self, problem: Problem, name: str, log: PassLog) -> Solution:
         """The solution that one of them is."""
@@ -191,24 +193,19 @@ class Engine:
     def fitted(self, problem: Problem, log: PassLog) -> Candidates:
         """All candidates."""
         ends = self._smooth_ends(problem, log)
-        smooth = ends[Smooth.name]
         few = thinned(problem, _FEW_POINTS)
-        found = {}
-        if _may_be_polished(problem, _MOST_DIMS_SMOOTH):
-            refined = polished(few, REFINER, self._smooth_start(few, smooth), log.listeners)
-            if refined is not None:
-                found[REFINED] = refined
-                smooth = smooth if refined.doubts() else smooth.at(refined.process)
-        sparse = self._sparse_end(problem, smooth, log)
+        refined = self._refined(few, ends[Smooth.name], log)
+        start = ends[Smooth.name]
+        if refined is not None and not refined.doubts():
+            start = start.at(refined.process)
+        sparse = self._sparse_end(problem, start, log)
+        terms = None
         if sparse is not None:
             ends[Sparse.name] = sparse
-        if sparse is None or not _may_be_polished(problem, _MOST_DIMS):
-            return self._on_all_points(problem, few, Candidates(ends, found, is_whole=True), log)
-        end = _polish(few, sparse, log)
-        if end is not None and _excess(end) > _ASKING and _may_be_proportional(problem):
-            end = self._proportional(few, end, ends, log)
-        found = found if end is None else {POLISHED: end} | found
-        return self._on_all_points(problem, few, Candidates(ends, found, is_whole=True), log)
+            terms = self._few_terms(problem, few, ends, log)
+        found = {POLISHED: terms, REFINED: refined}
+        polished = {name: one for name, one in found.items() if one is not None}
+        return self._on_all_points(problem, few, Candidates(ends, polished, is_whole=True), log)
 
     def fitted_again(self, rest: Problem, before: "Traits", log: PassLog) -> dict[str, ItoProcess]:
         """The processes of candidates for other snapshots, with fewer points and draws."""
@@ -259,6 +256,23 @@ class Engine:
         dictionary = smooth_for(problem, self.bridge.n_features).dictionary
         precision = smooth.regression.strengths.precision
         return Start(smooth.process, dictionary, precision, STAYING)
+
+    def _refined(self, few: Problem, smooth: Pass, log: PassLog) -> MomentsSolution | None:
+        """The smooth drift, polished."""
+        if not _may_be_polished(few, _MOST_DIMS_SMOOTH):
+            return None
+        return polished(few, REFINER, self._smooth_start(few, smooth), log.listeners)
+
+    def _few_terms(
+        self, problem: Problem, few: Problem, ends: dict[str, Pass], log: PassLog
+    ) -> MomentsSolution | None:
+        """The sparse drift, polished, with the noise that is asked for or the one that fits."""
+        if not _may_be_polished(few, _MOST_DIMS):
+            return None
+        end = _polish(few, ends[Sparse.name], log)
+        if end is not None and _excess(end) > _ASKING and _may_be_proportional(problem):
+            return self._proportional(few, end, ends, log)
+        return end
 
     def _proportional(
         self,

@@ -1,9 +1,9 @@
 """The default solver: couple, select, polish, judge.
 
     couple    a smooth drift by bridge regression          select   few terms on its pinned paths
-    polish    these by Gauss-Newton on weak residuals      judge    all on snapshots left out
+    polish    both by Gauss-Newton on weak residuals       judge    all on snapshots left out
 
-The process is the polished one where chi-squared allows it, else the one that counts most;
+The process is a polished one where chi-squared allows it, else the one that counts most;
 forecasts are the mixture that did best.
 """
 
@@ -51,10 +51,10 @@ class Refit:
 class Judged(AbstractSolver):
     """Several structures of the drift, of which snapshots left out decide.
 
-    A smooth and a sparse drift are fitted by bridge regression, and the sparse one is polished on
-    the weak residuals. Then interior snapshots, and the last ones, are forecast from fits without
+    A smooth and a sparse drift are fitted by bridge regression, and both are polished on the weak
+    residuals. Then interior snapshots, and the last ones, are forecast from fits without
     them: by the processes, by their flows, by straight transport and by nothing. Forecasts are the
-    mixture that did best. The process is the polished one where chi-squared allows it, with error
+    mixture that did best. The process is a polished one where chi-squared allows it, with error
     bars and a test of the fit; else the one that counts most in the mixture. `solver="judged"` is
     short for `Judged()`.
 
