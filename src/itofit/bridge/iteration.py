@@ -31,6 +31,8 @@ Note = Callable[[float], None]
 
 # Flows stay within the data and so many sds around them.
 _MARGIN = 1.5
+# How far a pass goes to the noise that its misses ask for.
+_HALF_WAY = 0.5
 # Places at which features are read at once.
 _READ = 1024
 # Passes before sums are averaged, and the part of a pass in the average after it.
@@ -142,8 +144,9 @@ class Coupler:
             part = 1.0 if number < _BURN_IN else 2.0 / (number - _BURN_IN + 3.0)
             sums = fresh if sums is None else sums.mixed(fresh, part)
             fitted = self.structure.fitted(sums, fitted)
-            step = 1.0 if number == 0 and start is None else 0.5
-            diffusion = learned_from(process.diffusion, pins, self.problem.span, step)
+            diffusion = process.diffusion
+            if number > 0 or start is not None:  # at rest all that moved is missed
+                diffusion = learned_from(diffusion, pins, self.problem.span, _HALF_WAY)
             process = self.process(fitted.coefficients, diffusion)
             missed.append(_missed(pins))
             if note is not None:
