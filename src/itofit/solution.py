@@ -157,6 +157,7 @@ class Selection:
     - `between`, `beyond`: weights of the ways between snapshots, and after the last.
     - `judgements`: the snapshots left out to find them.
     - `chosen`: the candidate that is the process of the fit, and `why`.
+    - `thinning`: how many points were looked at where that were not all of them.
     """
 
     processes: dict[str, ItoProcess]
@@ -165,6 +166,7 @@ class Selection:
     judgements: tuple[Judgement, ...] = ()
     chosen: str = ""
     why: str = ""
+    thinning: str = ""
 
     @property
     def line(self) -> str:
@@ -174,9 +176,11 @@ class Selection:
             if self.judgements
             else ("nothing to judge by")
         )
+        thinned = f"; {self.thinning}" if self.thinning else ""
         return (
             f"{self.chosen} drift, {self.why}; forecasts ({judges}): "
             f"between snapshots {_shares(self.between)}; after the last {_shares(self.beyond)}"
+            f"{thinned}"
         )
 
     def __str__(self) -> str:

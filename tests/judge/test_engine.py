@@ -133,6 +133,12 @@ def test_what_explains_few_points_is_polished_on_all(monkeypatch):
     assert few.snapshots.counts == (60, 60, 60)
 
 
+def test_what_is_not_looked_at_is_said(problem):
+    assert ENGINE.thinning(problem) == ""
+    said = ENGINE.thinning(problem_of(observed(600)))
+    assert said.startswith("of up to 600 points a snapshot a pass looks at 512")
+
+
 def test_a_smooth_process_has_error_bars_and_is_saved(monkeypatch, tmp_path):
     """Where few terms are contradicted; here they are never believed."""
     monkeypatch.setattr(engine_module, "_polish", lambda *_: None)

@@ -65,6 +65,7 @@ def test_a_line_says_what_was_chosen_and_why(model):
     assert "between snapshots" in line
     assert "after the last" in line
     assert "\n" not in line
+    assert "points a snapshot" not in line
     unfitted = itofit.FokkerPlanckProcess()
     assert str(unfitted) == repr(unfitted)
 

@@ -190,6 +190,16 @@ class Engine:
         """Passes of a smooth and a sparse fit."""
         return self.bridge.n_passes + max(1, self.bridge.n_passes // 2)
 
+    def thinning(self, problem: Problem) -> str:
+        """What is not looked at of large snapshots, in words; nothing of small ones."""
+        most = max(problem.snapshots.counts)
+        if most <= min(self.bridge.n_points, _FEW_POINTS):
+            return ""
+        return (
+            f"of up to {most} points a snapshot a pass looks at {self.bridge.n_points}, drawn "
+            f"anew, a polish first at {_FEW_POINTS}; fits without a snapshot at {_POINTS_A_PASS}"
+        )
+
     def fitted(self, problem: Problem, log: PassLog) -> Candidates:
         """All candidates."""
         ends = self._smooth_ends(problem, log)

@@ -27,6 +27,7 @@ def selection_values(selection: Selection) -> dict[str, Any]:
         "beyond": selection.beyond,
         "chosen": selection.chosen,
         "why": selection.why,
+        "thinning": selection.thinning,
         "judgements": [asdict(judgement) for judgement in selection.judgements],
         "candidates": {
             name: drift_values(_drift(process)) for name, process in selection.processes.items()
@@ -65,6 +66,7 @@ def selection_from(
         judgements,
         values["chosen"],
         values["why"],
+        values["thinning"],
     )
 
 

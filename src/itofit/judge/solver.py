@@ -164,7 +164,12 @@ class Judged(AbstractSolver):
             candidates.processes, verdict.between, verdict.beyond, verdict.judgements
         )
         chosen = candidates.explained or _chosen(selection)
-        selection = replace(selection, chosen=chosen, why=candidates.why(chosen))
+        selection = replace(
+            selection,
+            chosen=chosen,
+            why=candidates.why(chosen),
+            thinning=engine.thinning(problem),
+        )
         solution = candidates.solution(problem, chosen, log)
         return replace(solution, selection=selection, seconds=log.seconds)
 
