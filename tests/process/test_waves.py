@@ -30,7 +30,7 @@ def test_slopes_are_those_of_the_other():
 
 
 def test_double_precision_is_the_librarys():
-    with jax.experimental.enable_x64():
+    with jax.enable_x64(True):
         x = jnp.linspace(-9.0, 9.0, 101)
         assert x.dtype == jnp.float64
         np.testing.assert_array_equal(cosine(x), jnp.cos(x))

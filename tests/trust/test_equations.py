@@ -86,6 +86,7 @@ def at_truth(data, path="simulated"):
         dictionary=affine(2),
         evidence=evidence,
         path=path,
+        mesh=problem.mesh,
     )
 
 

@@ -2,7 +2,7 @@
 
     cos x = (-1)^k cos r,     r = x - k pi in [-pi/2, pi/2],     cos r = 1 - r^2/2! + ... + r^12/12!
 
-To 2e-7 for |x| < 60. A tenth of the time of the library's own, which features of a drift along
+To 2e-7 for |x| < 60. A twentieth of the time of the library's own, which features of a drift along
 simulated paths are mostly made of (docs/benchmarks.md). Double precision is left to the library.
 """
 
