@@ -71,7 +71,7 @@ def test_a_potential_can_be_a_candidate_among_free_drifts(monkeypatch, tmp_path)
     np.testing.assert_array_equal(drift(x), processes["potential"].drift(x))
 
 
-@pytest.mark.parametrize("n_members", [1, 2])
+@pytest.mark.parametrize("n_members", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_trained_drift_has_a_potential(n_members, tmp_path):
     solver = itofit.Adversarial(n_iter=4, eval_every=2, n_members=n_members)
     model = fitted(solver, sigma=[0.7, 2.1])
