@@ -133,6 +133,25 @@ def test_what_explains_few_points_is_polished_on_all(monkeypatch):
     assert few.snapshots.counts == (60, 60, 60)
 
 
+def test_what_explains_after_all_points_has_seen_them_all(monkeypatch):
+    """Few terms explain few points and are contradicted by all: the smooth drift takes over."""
+    monkeypatch.setattr(engine_module, "_FEW_POINTS", 60)
+    polish = engine_module.polished
+
+    def contradicted_by_all(problem, solver, start, listeners=()):
+        solution = polish(problem, solver, start, listeners)
+        wanted = 50.0 if solver is engine_module.POLISHER else 1.0
+        wanted = wanted if max(problem.snapshots.counts) == N else 1.0
+        evidence = solution.evidence
+        evidence = replace(evidence, chi2=evidence.chi2 * wanted / evidence.excess)
+        return replace(solution, evidence=evidence)
+
+    monkeypatch.setattr(engine_module, "polished", contradicted_by_all)
+    candidates = ENGINE.fitted(problem_of(observed()), PassLog(0, ()))
+    assert candidates.explained == REFINED
+    assert candidates.polished[REFINED].problem.snapshots.counts == (N, N, N)
+
+
 def test_what_is_not_looked_at_is_said(problem):
     assert ENGINE.thinning(problem) == ""
     said = ENGINE.thinning(problem_of(observed(600)))

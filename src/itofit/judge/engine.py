@@ -321,7 +321,11 @@ class Engine:
         whole = polished(problem, solver, start, log.listeners)
         if whole is None:
             return replace(candidates, is_whole=False)
-        return replace(candidates, polished=candidates.polished | {name: whole})
+        after = replace(candidates, polished=candidates.polished | {name: whole})
+        # All points may contradict few terms where the smooth drift still explains the few points.
+        if after.explained in (None, name):
+            return after
+        return self._on_all_points(problem, few, after, log)
 
 
 def _polished_again(rest: Problem, sparse: ItoProcess) -> ItoProcess:
