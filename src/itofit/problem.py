@@ -62,6 +62,7 @@ class Stream(enum.IntEnum):
     thinning = 37
     parts_of_steps = 38
     misses = 40
+    valley = 41
 
 
 @dataclass(frozen=True)

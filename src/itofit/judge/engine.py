@@ -18,6 +18,7 @@ from itofit.moments.phases import STAYING
 from itofit.moments.polishing import Start, polished, polished_process
 from itofit.moments.solution import MomentsSolution
 from itofit.moments.solver import Moments
+from itofit.moments.valley import at_the_small_end
 from itofit.problem import Problem, Stream
 from itofit.process.drift import AbstractDrift, AbstractLinearDrift
 from itofit.process.features import Dictionary, Joined
@@ -52,6 +53,7 @@ _MOST_WITH_ERRORS = 1000
 # What polishes: terms, a smooth drift.
 POLISHER = Moments(n_draws=4, n_iter=40)
 REFINER = Moments(n_draws=2, n_iter=16)
+_POLISHERS = {POLISHED: POLISHER, REFINED: REFINER}
 # In judging: points that a pass looks at; points, draws and steps of a polish.
 _POINTS_A_PASS = 256
 _FEWER_POINTS = 256
@@ -154,7 +156,7 @@ class Candidates:
     def solution(self, problem: Problem, name: str, log: PassLog) -> Solution:
         """The solution that one of them is."""
         if name == self.explained:
-            return self.polished[name]
+            return at_the_small_end(self.polished[name], _POLISHERS[name])
         if name in self.polished:
             start = self.ends[Sparse.name if name == POLISHED else Smooth.name]
             own = bridge_solution(problem, name, start, log)

@@ -100,6 +100,14 @@ class Unknowns(NamedTuple):
         """J."""
         return self.folds.mean(axis=0)
 
+    @property
+    def in_a_field(self) -> Bool[np.ndarray, " n_unknowns"]:
+        """Which are coefficients of cosines, which stand for one field together."""
+        waves = np.asarray([kind == "wave" for kind in _kinds(self.dictionary)])
+        among = waves[self.feature]
+        among[self.noise] = False
+        return among
+
     def beside(self, other: "Unknowns") -> "Unknowns":
         """These unknowns and those."""
         n_features = self.dictionary.n_features

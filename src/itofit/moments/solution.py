@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Float
 
 from itofit.errors import InputError
 from itofit.moments.evidence import Evidence
@@ -31,6 +32,24 @@ _PATHS = {
         "simulation"
     ],
 }
+
+
+@dataclass(frozen=True, eq=False)
+class Valley:
+    """Processes that explain the snapshots as well as the one of a solution, at its small end.
+
+    All between the two ends do (`moments.valley`).
+
+    - `axes`: coordinates whose noise differs along it.
+    - `coefficients`, `theta`: of drift and noise at the large end.
+    - `refused`: parts of the variance at the small end that are less, and more, than is allowed;
+      0 and infinity where nothing was refused.
+    """
+
+    axes: Bool[np.ndarray, " n_dims"]
+    coefficients: Float[np.ndarray, "n_features n_outputs"]
+    theta: Float[np.ndarray, " n_parameters"]
+    refused: Float[np.ndarray, " 2"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -66,6 +85,8 @@ class MomentsSolution(Solution):
         Of the chains.
     final_residual : Residual or None
         The residual at the solution, where the run left it and it is not too large to be held.
+    valley : Valley or None
+        What else explains the snapshots as well, where they do not know the noise.
 
     Examples
     --------
@@ -84,6 +105,7 @@ class MomentsSolution(Solution):
     path: str
     mesh: Mesh
     final_residual: Residual | None = None
+    valley: Valley | None = None
 
     @property
     def terms(self) -> Terms:
@@ -155,7 +177,7 @@ class MomentsSolution(Solution):
         ]
 
     def remarks(self) -> list[str]:
-        return list(_PATHS[self.path])
+        return [*_PATHS[self.path], *self._said_of_noise]
 
     def values(self) -> dict[str, Any]:
         groups = self.dictionary.groups
@@ -171,7 +193,21 @@ class MomentsSolution(Solution):
         arrays = drift_arrays(self._drift) | noise_arrays(self.process.diffusion)
         if self.evidence is None:
             return arrays
+        if self.valley is not None:
+            arrays |= record_arrays("valley", self.valley)
         return arrays | record_arrays("evidence", self.evidence)
+
+    @property
+    def _said_of_noise(self) -> list[str]:
+        """What the snapshots do not know of the noise."""
+        if self.valley is None:
+            return []
+        pairs = zip(self.problem.observed.names, self.valley.axes, strict=True)
+        names = ", ".join(name for name, among in pairs if among)
+        return [
+            f"the snapshots do not tell the noise of {names} from less: the least that they allow "
+            "was taken, and error bars know of the rest (covariance_interval)"
+        ]
 
     @property
     def _remedy(self) -> str:

@@ -32,7 +32,7 @@ from itofit.moments.pairs import check_pairs
 from itofit.moments.phases import simulate_and_fit
 from itofit.moments.probing import Probing
 from itofit.moments.residuals import Residual, Simulated
-from itofit.moments.solution import MomentsSolution
+from itofit.moments.solution import MomentsSolution, Valley
 from itofit.problem import Problem, Streams
 from itofit.process.features import MANY_DIMS, Dictionary, Group
 from itofit.process.ito import ItoProcess
@@ -181,6 +181,7 @@ class Moments(AbstractSolver, MomentsOptions):
             evidence=record_of(Evidence, "evidence", arrays) if ended else None,
             path=values["path"],
             mesh=Mesh.cut(problem.snapshots.times, np.asarray(values["steps"])),
+            valley=record_of(Valley, "valley", arrays) if "valley.theta" in arrays else None,
         )
 
 

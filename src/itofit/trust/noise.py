@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 from scipy.stats import norm
 
 from itofit.errors import InputError
+from itofit.moments.solution import MomentsSolution
 from itofit.process.noise import AbstractDiffusion
 from itofit.solution import Solution
 from itofit.trust.posterior import drift_draws
@@ -74,14 +75,22 @@ def covariance_interval(
     z: Float[Array, "n n_dims"],
     level: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper ends about a learned S S' at standardised states, in the user's units."""
+    """Lower and upper ends about a learned S S' at standardised states, in the user's units.
+
+    Where the fit is the small end of a valley, the ends are the first sizes that chi-squared
+    refuses, whatever the level.
+    """
     if not 0.0 < level < 1.0:
         raise InputError(expected="a level between 0 and 1", found=f"{level!r}", hint="0.95")
     diffusion = solution.process.diffusion
     draws = _noise_draws(solution, z)
     unmoved = np.zeros((1, diffusion.n_parameters))
     fitted = _in_units(solution, covariances(diffusion, unmoved, z))[0]
-    return interval_of(draws, fitted, level)
+    low, high = interval_of(draws, fitted, level)
+    if isinstance(solution, MomentsSolution) and solution.valley is not None:
+        d = np.flatnonzero(solution.valley.axes)
+        low[:, d, d], high[:, d, d] = (part * fitted[:, d, d] for part in solution.valley.refused)
+    return low, high
 
 
 def _noise_draws(

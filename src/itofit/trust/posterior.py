@@ -18,6 +18,11 @@ by the same factor: e is lengthened by nu / (nu - R + p).
 
 Where chi-squared contradicts the fit, residuals are larger than the points make them by the root of
 its excess, and so are all errors (`DriftDraws.widened`).
+
+Where the snapshots do not know the noise, the fit is the small end of a valley of processes
+(`moments.valley`), and every draw is moved along it, evenly over its length:
+
+    v + u (v' - v),    a + u (a' - a),    u ~ U(0, 1)
 """
 
 from dataclasses import dataclass, replace
@@ -33,7 +38,7 @@ from itofit.devices import processor
 from itofit.errors import InputError
 from itofit.moments.linearised import Linearised
 from itofit.moments.relevance import EXCLUDED, Posterior
-from itofit.moments.solution import MomentsSolution
+from itofit.moments.solution import MomentsSolution, Valley
 from itofit.problem import Stream, Streams
 from itofit.process.drift import (
     AbstractDrift,
@@ -42,6 +47,7 @@ from itofit.process.drift import (
     members_of,
     stacked,
 )
+from itofit.process.noise import LearnedDiffusion
 from itofit.solution import Solution
 from itofit.trust.goodness import found_instead, hint_for
 from itofit.trust.structure import draw_structures, loose_precisions
@@ -166,21 +172,58 @@ def _field(
     return jax.vmap(lambda y, now: drift.at(now)(y))(x, t)
 
 
+@dataclass(frozen=True, eq=False)
+class Along:
+    """A valley as it is seen from its small end, where the fitted noise is `noise`."""
+
+    valley: Valley
+    noise: LearnedDiffusion
+
+    def drifts(
+        self,
+        draws: Float[np.ndarray, "n_draws n_features n_outputs"],
+        fitted: Float[np.ndarray, "n_features n_outputs"],
+        far: Float[np.ndarray, " n_draws"],
+    ) -> Float[np.ndarray, "n_draws n_features n_outputs"]:
+        """Draws of coefficients, moved these parts of its length; first are those of the fit."""
+        whole = np.zeros_like(fitted)
+        count = len(self.valley.coefficients)
+        whole[:count] = self.valley.coefficients - fitted[:count]
+        return draws + far[:, None, None] * whole
+
+    def noises(
+        self,
+        draws: Float[np.ndarray, "n_draws n_noise"],
+        far: Float[np.ndarray, " n_draws"],
+    ) -> Float[np.ndarray, "n_draws n_noise"]:
+        """Draws of the noise; what differs between the ends is evenly between them."""
+        small = np.asarray(self.noise.theta, dtype=np.float64)
+        large = self.valley.theta
+        variance = np.exp(2.0 * small) + far[:, None] * (np.exp(2.0 * large) - np.exp(2.0 * small))
+        moves = (0.5 * np.log(variance) - small) / self.noise.form.unit()
+        return np.where(large != small, moves, draws)
+
+
 def draw_drifts(
     linear: Linearised,
     streams: Streams,
     n_draws: int = N_DRAWS,
+    along: Along | None = None,
 ) -> DriftDraws:
-    """Draws of the drift of a fit."""
+    """Draws of the drift of a fit, moved `along` the valley that it is in."""
     v = _drawn_unknowns(linear, streams, n_draws)
     coefficients = linear.coefficients(v)
     fitted = linear.coefficients(linear.unknowns.v)
+    noise = v[:, linear.unknowns.noise]
+    if along is not None:
+        far = streams.rng(Stream.valley).uniform(size=n_draws)
+        coefficients = along.drifts(coefficients, fitted, far)
+        noise = along.noises(noise, far)
     inside = np.any(coefficients != 0.0, axis=(0, 2)) | np.any(fitted != 0.0, axis=1)
     used = np.flatnonzero(inside)
     features = linear.features.only(used)
     W = jnp.asarray(fitted[used], dtype=float)
     alone = linear_drift(features, W, linear.metric, linear.clock)
-    noise = v[:, linear.unknowns.noise]
     return DriftDraws.of_coefficients(alone, coefficients[:, used], noise, streams)
 
 
@@ -195,7 +238,9 @@ def _drawn_unknowns(
     G = linear.information_root
     against = linear.against
     always = np.isinf(unknowns.log_odds)
-    precision = loose_precisions(unknowns.jacobian, G, unknowns.precision, always)
+    loose = loose_precisions(unknowns.jacobian, G, unknowns.precision, always)
+    # Cosines are one field: its prior is that of all of them, not of each by itself.
+    precision = np.where(unknowns.in_a_field, unknowns.precision, loose)
     inside = (unknowns.precision < EXCLUDED) | always
     models = draw_structures(
         G,
@@ -251,7 +296,8 @@ def drift_draws(solution: Solution) -> DriftDraws:
 def _drawn(solution: Solution) -> DriftDraws:
     if isinstance(solution, MomentsSolution) and solution.evidence is not None:
         with jax.default_device(processor()):
-            draws = draw_drifts(solution.linearised, solution.problem.streams)
+            along = along_valley(solution)
+            draws = draw_drifts(solution.linearised, solution.problem.streams, along=along)
         return replace(draws, widened=solution.evidence.widening)
     drift = solution.process.drift
     members = members_of(drift)
@@ -262,6 +308,14 @@ def _drawn(solution: Solution) -> DriftDraws:
             hint=hint_for(solution, "solver='moments', or solver=Adversarial(n_members=5)"),
         )
     return DriftDraws.of_members(stacked(members), len(members), drift)
+
+
+def along_valley(solution: MomentsSolution) -> Along | None:
+    """The valley of a solution, where it is in one."""
+    noise = solution.process.diffusion
+    if solution.valley is None or not isinstance(noise, LearnedDiffusion):
+        return None
+    return Along(solution.valley, noise)
 
 
 def widened_by(factor: float) -> str:

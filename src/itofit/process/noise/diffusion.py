@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Bool, Float
 
 from itofit.process.noise.forms import AbstractForm
 from itofit.snapshots.scaling import Scaling
@@ -118,6 +119,18 @@ class LearnedDiffusion(AbstractDiffusion):
     def moved(self, v: Float[Array, " n_parameters"]) -> "LearnedDiffusion":
         unit = jnp.asarray(self.form.unit(), dtype=self.theta.dtype)
         return LearnedDiffusion(self.theta + unit * v, self.form)
+
+    def multiplied(
+        self, axes: Bool[np.ndarray, " n_dims"], factor: float | np.ndarray
+    ) -> "LearnedDiffusion":
+        """The same with the variances of these coordinates multiplied.
+
+        Of a form whose first parameters are the log scales of its coordinates, or of one scale.
+        """
+        count = min(self.n_parameters, len(axes))
+        shift = np.zeros(self.n_parameters)
+        shift[:count] = np.where(axes[:count], 0.5 * np.log(factor), 0.0)
+        return LearnedDiffusion(self.theta + jnp.asarray(shift, self.theta.dtype), self.form)
 
     def __call__(self, x: Float[Array, " n_dims"]) -> Float[Array, "n_dims n_dims"]:
         return self.form(self.theta, x)
