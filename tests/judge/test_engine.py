@@ -65,11 +65,11 @@ def test_a_sparse_drift_counts_as_the_one_it_was_polished_to(candidates):
 
 
 def test_candidates_are_believed_by_their_chi_squared(candidates):
-    """Shares of .85 and .6 where it is what it should be, of half that at four times that."""
+    """Shares of .85 and .6 where it is what it should be, of half that at 2.5 times that."""
     believed = with_excess(candidates).believed
     assert believed[POLISHED] == pytest.approx(0.85 / 0.15)
     assert believed[REFINED] == pytest.approx(0.6 / 0.4)
-    believed = with_excess(candidates, polished=4.0, smooth_polished=4.0).believed
+    believed = with_excess(candidates, polished=2.5, smooth_polished=2.5).believed
     assert believed[POLISHED] == pytest.approx(0.425 / 0.575)
     assert believed[REFINED] == pytest.approx(0.3 / 0.7)
 

@@ -9,7 +9,6 @@ import pytest
 
 import itofit
 from itofit.cli.methods import Choices
-from itofit.judge import engine
 from itofit.judge.solver import Judged
 from itofit.process.drift import potential_of
 from itofit.process.ito import rescaled
@@ -59,8 +58,7 @@ def test_a_saved_model_has_the_same_forecasts_and_potential(model, tmp_path):
         np.testing.assert_array_equal(x, y)
 
 
-def test_a_potential_can_be_a_candidate_among_free_drifts(monkeypatch, tmp_path):
-    monkeypatch.setattr(engine, "_POTENTIAL_TOO", True)
+def test_a_potential_is_a_candidate_among_free_drifts(tmp_path):
     model = fitted(SOLVER, drift="free", sigma=[0.7, 2.1])
     processes = model.selection_.processes
     assert_no_rotation(rescaled(processes["potential"], model.scaling_).drift)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from itofit.judge.stacking import Energies, stacked
+from itofit.judge.stacking import Energies, believed_after, stacked
+from itofit.metrics import W1
 
 WAYS = 3
 ONE = np.ones(1)
@@ -61,7 +62,7 @@ def test_weights_are_a_mixture_and_none_is_better(seed):
     """No other of 300 mixtures has less of what is minimised, 2 % of a weight being left out.
 
     Every way may lose .02 of its weight, where the sum changes by the square of that. The best
-    mixture is at M of its distance, in units of that of the best way: the doubt is .3 M.
+    mixture is at M of its distance, in units of that of the best way: the doubt is .2 M.
     """
     clouds, truth, b = clouds_and_truth(seed)
     energies = Energies.of(clouds, truth, b)
@@ -72,10 +73,11 @@ def test_weights_are_a_mixture_and_none_is_better(seed):
     assert np.sum(w) == pytest.approx(1.0)
     part = energies.worth / energies.size
     missed = part * max(min(map(energies.distance, others)) - energies.chance, 0.0)
-    doubt = 0.3 * max(missed, 0.2)
+    doubt = 0.2 * max(missed, 0.2)
+    drawn_to = believed_after([energies], ONE, prior)
 
     def loss(v):
-        return part * energies.distance(v) + doubt * np.sum((v - prior) ** 2 / prior)
+        return part * energies.distance(v) + doubt * np.sum((v - drawn_to) ** 2 / drawn_to)
 
     assert loss(w) <= min(map(loss, others)) + 0.02
 
@@ -118,6 +120,35 @@ def test_ways_that_tie_share():
     w = stacked([energies], ONE, np.array([0.4, 0.4, 0.2]))
     assert w[0] == pytest.approx(w[1], abs=1e-4)
     assert w[2] < 0.1
+
+
+def test_belief_falls_with_the_fourth_power_of_the_distance():
+    """Exact W1 of equal sizes; a snapshot of twenty points counts half."""
+    clouds, truth, _ = clouds_and_truth()
+    truth = truth[:20]
+    clouds = [x[:20] for x in clouds]
+    energies = Energies.of(clouds, truth, np.full(20, 0.05))
+    prior = np.array([0.5, 0.3, 0.2])
+    wanted = prior * np.array([W1(x, truth) for x in clouds]) ** (-4.0 * 0.5)
+    believed = believed_after([energies], ONE, prior)
+    np.testing.assert_allclose(believed, wanted / np.sum(wanted), rtol=1e-6)
+
+
+def test_a_way_that_ran_away_keeps_a_trace_of_belief():
+    clouds, truth, b = clouds_and_truth()
+    energies = Energies.of([clouds[0], clouds[0] + 1e6], truth, b)
+    believed = believed_after([energies], ONE, np.array([0.1, 0.9]))
+    assert 0.0 < believed[1] < 1e-3
+
+
+def test_points_of_large_weight_are_met_more_often():
+    """Half of the mass of the truth on one of four points: so are half of the points compared."""
+    truth = np.array([[0.0], [1.0], [2.0], [3.0]])
+    ways = [np.array([[0.0], [0.0], [1.0], [2.0]]), truth]
+    b = np.array([0.5, 0.2, 0.2, 0.1])
+    coupled = Energies.of(ways, truth, b).coupled
+    assert coupled[0] == pytest.approx(0.0, abs=1e-12)
+    assert coupled[1] > 0.0
 
 
 def test_a_mixture_may_beat_each_of_its_ways():

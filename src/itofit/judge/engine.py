@@ -33,18 +33,14 @@ CONFINED = "potential"
 # What candidates count before judging. A polished one counts this part of all others together
 # where chi-squared is what it should be, and half of that where it is larger by this factor less
 # one.
-_BELIEVED = {Smooth.name: 0.75, Sparse.name: 0.12, CLOCKED: 0.06, CONFINED: 0.06}
+_BELIEVED = {Smooth.name: 0.75, Sparse.name: 0.12, CLOCKED: 0.06, CONFINED: 0.4}
 _POLISHED_SHARE = {POLISHED: 0.85, REFINED: 0.6}
-_HALF_BELIEVED = 3.0
-# Noise in proportion to the state is tried above this excess of chi-squared, which it must lower
-# by this factor.
-_ASKING = 1.2
-_BETTER = 0.8
-# Whether a drift with a potential is a candidate where the drift may be any.
-_POTENTIAL_TOO = False
-# Coordinates up to which few terms, and a smooth drift, are polished.
+_HALF_BELIEVED = 1.5
+# Coordinates up to which few terms, and a smooth drift, are polished; up to which a drift with a
+# potential is a candidate, whose terms are as many as there are pairs of them.
 _MOST_DIMS = 20
 _MOST_DIMS_SMOOTH = 10
+_MOST_DIMS_CONFINED = 10
 _MOST_DIMS_WITH_CLOCK = 15
 # Points a snapshot that are polished on; all of them only where chi-squared allows the terms.
 _FEW_POINTS = 500
@@ -251,7 +247,8 @@ class Engine:
         if not problem.time_varying:
             with contextlib.suppress(FloatingPointError, np.linalg.LinAlgError):
                 ends[CLOCKED] = self.bridge.clocked(problem, smooth, log)
-        if _POTENTIAL_TOO and not problem.has_potential:
+        # In one coordinate every drift has a potential.
+        if not problem.has_potential and 1 < problem.snapshots.n_dims <= _MOST_DIMS_CONFINED:
             with contextlib.suppress(FloatingPointError, np.linalg.LinAlgError):
                 ends[CONFINED] = self.bridge.confined(problem, smooth, log)
         return ends
@@ -282,7 +279,7 @@ class Engine:
         if not _may_be_polished(few, _MOST_DIMS):
             return None
         end = _polish(few, ends[Sparse.name], log)
-        if end is not None and _excess(end) > _ASKING and _may_be_proportional(problem):
+        if end is not None and _may_be_proportional(problem):
             return self._proportional(few, end, ends, log)
         return end
 
@@ -293,15 +290,16 @@ class Engine:
         ends: dict[str, Pass],
         log: PassLog,
     ) -> MomentsSolution:
-        """The polish with noise in proportion to the state, where chi-squared asks for it.
+        """The polish with noise in proportion to the state, where that says more with fewer terms.
 
-        The sparse end is then that of this noise, too. A polished smooth drift makes up for noise
+        Terms can make up for noise of the wrong kind between the snapshots, and not after them. The
+        sparse end is then that of this noise, too. A polished smooth drift makes up for noise
         that is not: it is no start here.
         """
         smooth = _with_proportional_noise(few, ends[Smooth.name])
         sparse = self._sparse_end(few, smooth, log)
         other = None if sparse is None else _polish(few, sparse, log)
-        if sparse is None or other is None or not _excess(other) < _BETTER * _excess(plain):
+        if sparse is None or other is None or not _charged(other) < _charged(plain):
             return plain
         ends[Sparse.name] = sparse
         return other
@@ -396,6 +394,14 @@ def _with_proportional_noise(problem: Problem, end: Pass) -> Pass:
     process = end.process
     noise = proportional_noise(process.diffusion, problem.scaling)
     return replace(end, process=ItoProcess(process.drift, noise))
+
+
+def _charged(solution: MomentsSolution) -> float:
+    """Chi-squared, and what Schwarz's criterion charges for what the drift and the noise take."""
+    evidence = solution.evidence
+    assert evidence is not None
+    n_rows = float(np.sum(evidence.n_rows))
+    return float(np.sum(evidence.chi2 + np.log(n_rows) * evidence.n_determined))
 
 
 def _excess(solution: MomentsSolution) -> float:
