@@ -7,6 +7,7 @@ from typing import NamedTuple
 from itofit import (
     Adversarial,
     FokkerPlanckProcess,
+    Judged,
     Legend,
     Midpoint,
     Moments,
@@ -30,9 +31,9 @@ class Settings(NamedTuple):
 
 
 def _weak(
-    settings: Settings, solver: Moments | Adversarial, time_varying: bool = False
+    settings: Settings, solver: Moments | Adversarial | Judged, time_varying: bool = False
 ) -> FokkerPlanckProcess:
-    if settings.n_iter is not None:
+    if settings.n_iter is not None and not isinstance(solver, Judged):
         solver = replace(solver, n_iter=settings.n_iter)
     return FokkerPlanckProcess(
         "learn",
@@ -52,6 +53,7 @@ def _rival(kind: type[PotentialRNN] | type[Legend], settings: Settings) -> Face:
 METHODS: dict[str, Callable[[Settings], Face]] = {
     "fpp": lambda settings: _weak(settings, THREE_LAYERS),
     "fpp-paper": lambda settings: _weak(settings, PAPER),
+    "judged": lambda settings: _weak(settings, Judged()),
     "moments": lambda settings: _weak(settings, Moments()),
     "moments-clock": lambda settings: _weak(settings, Moments(), time_varying=True),
     "potential-rnn": lambda settings: _rival(PotentialRNN, settings),

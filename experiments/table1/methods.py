@@ -18,6 +18,7 @@ from itofit import (
     Collocation,
     FokkerPlanckProcess,
     InputError,
+    Judged,
     KnownSystem,
     Legend,
     Midpoint,
@@ -88,7 +89,12 @@ def oracle_dictionary(name: str, dim: int) -> Callable[[Array], Array]:
 
 def fit_moments(setting: Setting, training: Snapshots, seed: int) -> Face:
     """The moments solver with its own dictionary."""
-    return _fit_moments(setting, training, seed, Moments())
+    return _fit_quickly(setting, training, seed, Moments())
+
+
+def fit_judged(setting: Setting, training: Snapshots, seed: int) -> Face:
+    """The default of the library: its process, which is the same with judging and without."""
+    return _fit_quickly(setting, training, seed, Judged(selection="none"))
 
 
 def fit_oracle(setting: Setting, training: Snapshots, seed: int) -> Face:
@@ -97,13 +103,15 @@ def fit_oracle(setting: Setting, training: Snapshots, seed: int) -> Face:
     """
     system = setting.system
     solver = Moments(dictionary=oracle_dictionary(system.name, system.n_dims))
-    return _fit_moments(setting, training, seed, solver)
+    return _fit_quickly(setting, training, seed, solver)
 
 
-def _fit_moments(setting: Setting, training: Snapshots, seed: int, solver: Moments) -> Face:
+def _fit_quickly(
+    setting: Setting, training: Snapshots, seed: int, solver: Moments | Judged
+) -> Face:
     if setting.preset != "default":
         raise InputError(
-            expected="the preset default for the moments solver",
+            expected=f"the preset default for the {solver.name} solver",
             found=setting.preset,
             hint="leave out --preset, or --method adversarial",
         )
@@ -123,7 +131,9 @@ def fit_adversarial(
     return fit_together([_weak(setting, seed, solver) for seed in seeds], data)
 
 
-def _weak(setting: Setting, seed: int, solver: Moments | Adversarial) -> FokkerPlanckProcess:
+def _weak(
+    setting: Setting, seed: int, solver: Moments | Judged | Adversarial
+) -> FokkerPlanckProcess:
     return FokkerPlanckProcess(
         sigma_of(setting.system),
         dt=setting.system.dt,
@@ -170,6 +180,7 @@ def fit_midpoint(setting: Setting, training: Snapshots, seed: int) -> Face:
 
 
 METHODS: dict[str, Method] = {
+    "judged": fit_judged,
     "moments": fit_moments,
     "oracle": fit_oracle,
     "collocation": fit_collocation,

@@ -35,8 +35,13 @@ _MOST_CHAINS = 16_000
 # From so many sds below its mean on, chi-squared is of residuals smaller than those of independent
 # points.
 _SDS = 2.0
+# A first look has few steps and the draws of the fit: chi-squared so far above needs no second one.
+_FEW_STEPS = 8
+_FAR_ABOVE = 40.0
 # Coordinates are tried without the others where log a has a standard error above this.
 _UNSURE = 0.5
+# Coordinates up to which these fits are quick enough.
+_MOST_DIMS = 5
 
 
 def at_the_small_end(fitted: MomentsSolution, solver: Moments) -> MomentsSolution:
@@ -55,13 +60,17 @@ def at_the_small_end(fitted: MomentsSolution, solver: Moments) -> MomentsSolutio
         The same where the snapshots know the noise, or contradict the process.
     """
     noise = fitted.process.diffusion
-    if not isinstance(noise, LearnedDiffusion) or not noise.constant or fitted.doubts():
+    few = fitted.problem.snapshots.n_dims <= _MOST_DIMS
+    if not few or not isinstance(noise, LearnedDiffusion) or not noise.constant or fitted.doubts():
+        return fitted
+    doubtful = list(_Held(fitted, replace(solver, n_iter=_FEW_STEPS), noise).axes_in_doubt())
+    if not doubtful:
         return fitted
     held = _Held(fitted, _with_more_draws(solver, max(fitted.problem.snapshots.counts)), noise)
-    reference = held.at(np.ones(held.n_dims, dtype=bool), 1.0, fitted)
+    reference = held.at(held.every_axis, 1.0, fitted)
     if reference is None:
         return fitted
-    for axes in held.axes_to_try():
+    for axes in doubtful:
         low = held.furthest(reference, axes, _PARTS)
         if low.factor < 1.0:
             high = held.furthest(reference, axes, _MULTIPLES)
@@ -95,14 +104,15 @@ class _Held:
     noise: LearnedDiffusion
 
     @property
-    def n_dims(self) -> int:
-        """Coordinates."""
-        return self.fitted.problem.snapshots.n_dims
+    def every_axis(self) -> Bool[np.ndarray, " n_dims"]:
+        """All coordinates."""
+        return np.ones(self.fitted.problem.snapshots.n_dims, dtype=bool)
 
-    def axes_to_try(self) -> Iterator[Bool[np.ndarray, " n_dims"]]:
-        """All coordinates; then those whose noise is hardly known by itself."""
-        every = np.ones(self.n_dims, dtype=bool)
-        yield every
+    def axes_in_doubt(self) -> Iterator[Bool[np.ndarray, " n_dims"]]:
+        """All coordinates, unless a fit with less noise is far off; those hardly known alone."""
+        less = self.at(self.every_axis, _PARTS[0], self.fitted)
+        if less is not None and _beyond(less) < _beyond(self.fitted) + _FAR_ABOVE:
+            yield self.every_axis
         if self.noise.n_parameters == 1:
             return
         unsure = self._log_errors() > _UNSURE
@@ -132,7 +142,7 @@ class _Held:
         All its terms are kept.
         """
         noise = self.noise.multiplied(axes, factor)
-        known = ConstantDiffusion(noise(jnp.zeros(self.n_dims)))
+        known = ConstantDiffusion(noise(jnp.zeros(len(axes))))
         process = ItoProcess(near.process.drift, known)
         start = Start(process, self.fitted.dictionary, self._precision(), STAYING)
         solution = polished(self.fitted.problem, self.solver, start)
@@ -163,7 +173,7 @@ class _Held:
         columns = np.flatnonzero(state.prior.alive)
         J = fitted.residual.jacobian(state.v, fitted.whitening, columns)
         covariance = Posterior(J, state.prior.diagonal[columns]).covariance()
-        of_noise = np.flatnonzero(columns >= fitted.residual.n_coefficients)[: self.n_dims]
+        of_noise = np.flatnonzero(columns >= fitted.residual.n_coefficients)[: len(self.every_axis)]
         return 2.0 * LOG_UNIT * np.sqrt(np.diag(covariance)[of_noise])
 
 

@@ -6,6 +6,8 @@ import numpy as np
 
 from itofit.moments.solution import MomentsSolution
 from itofit.problem import Stream
+from itofit.process.far import grows_outward
+from itofit.process.features import core_box
 from itofit.process.noise import is_learned
 from itofit.solution import Solution
 from itofit.trust.equations import equations
@@ -38,10 +40,11 @@ def short_report(solution: Solution) -> list[str]:
 
 
 def report(solution: Solution) -> str:
-    """Everything, of a moments fit; of an ensemble its error bars alone."""
+    """Everything, of a moments fit; of others their error bars and how the drift goes on."""
     if not isinstance(solution, MomentsSolution) or solution.evidence is None:
-        return error_line(solution) if has_error_bars(solution) else ""
-    lines = [str(goodness_of_fit(solution)), error_line(solution)]
+        error = error_line(solution) if has_error_bars(solution) else ""
+        return "\n".join(line for line in (error, far_line(solution)) if line)
+    lines = [str(goodness_of_fit(solution)), error_line(solution), far_line(solution)]
     if is_plain(solution):
         lines.append(str(identifiability(solution)))
     lines.append(_sigma_line(solution))
@@ -50,6 +53,17 @@ def report(solution: Solution) -> str:
     if is_plain(solution) and solution.problem.snapshots.n_dims <= _MOST_EQUATIONS:
         lines.append(_equation_lines(solution))
     return "\n".join(line for line in lines if line)
+
+
+def far_line(solution: Solution) -> str:
+    """Whether the drift leads away from the data; nothing of one that does not."""
+    low, high = core_box(solution.problem.snapshots)
+    if not grows_outward(solution.process.drift, low, high):
+        return ""
+    return (
+        "far from the data: the drift is not bounded and leads away from them; what is forecast to "
+        "come there may run away"
+    )
 
 
 def error_line(solution: Solution) -> str:
