@@ -62,4 +62,4 @@ def _fastest(
     points = jnp.asarray(0.5 * (low + high) + distance * width * along, dtype=float)
     values = np.asarray(jax.vmap(drift.at(0.0))(points), dtype=np.float64)
     outward = np.sum(values / np.maximum(width, 1e-12) * along, axis=1)
-    return float(np.max(np.nan_to_num(outward, nan=np.inf)))
+    return float(np.max(np.nan_to_num(outward, nan=np.inf, posinf=np.inf)))
