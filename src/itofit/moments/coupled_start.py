@@ -22,8 +22,13 @@ from itofit.process.ito import ItoProcess
 _FIRST = 0.1
 
 
-def state_at(process: ItoProcess, dictionary: Dictionary, speed: float) -> State:
-    """The unknowns of a process; groups whose coefficients are zero are not in the model."""
+def state_at(
+    process: ItoProcess, dictionary: Dictionary, speed: float, *, noise_is_held: bool = False
+) -> State:
+    """The unknowns of a process; groups whose coefficients are zero are not in the model.
+
+    Nor is a noise that is held.
+    """
     drift = process.drift
     assert isinstance(drift, AbstractLinearDrift)
     coefficients = np.asarray(drift.coefficients, dtype=np.float64) / speed
@@ -34,7 +39,8 @@ def state_at(process: ItoProcess, dictionary: Dictionary, speed: float) -> State
     prior = replace(prior, precision=np.where(inside.ravel(), _FIRST, EXCLUDED))
     n_noise = process.diffusion.n_parameters
     v = np.concatenate([coefficients.ravel(), np.zeros(n_noise)])
-    return State(v, prior.joined(Prior.fixed_at(n_noise)))
+    of_noise = Prior.absent(n_noise) if noise_is_held else Prior.fixed_at(n_noise)
+    return State(v, prior.joined(of_noise))
 
 
 def coupled_and_polished(probing: Probing, run: Run) -> Fitted:

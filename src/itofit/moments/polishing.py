@@ -44,12 +44,14 @@ class Start:
     - `dictionary`: the features of the drift.
     - `precision`: of the prior of every group of features and output, for drifts of one sd in the
       whole span; None where every group is one term, whose precision is not known yet.
+    - `noise_is_held`: whether a noise that could be learned stays as it is.
     """
 
     process: ItoProcess
     dictionary: Dictionary
     precision: Float[np.ndarray, "n_groups n_outputs"] | None = None
     schedule: Schedule = CHOOSING
+    noise_is_held: bool = False
 
 
 def polished(
@@ -81,7 +83,9 @@ class _End(NamedTuple):
 def _polished(problem: Problem, solver: Moments, start: Start, run: Run) -> _End | None:
     noisy = problem.with_noise(start.process.diffusion)
     probing = replace(Probing.of(noisy, solver), mesh=mesh_for(problem, start.process))
-    state = state_at(start.process, start.dictionary, probing.speed)
+    state = state_at(
+        start.process, start.dictionary, probing.speed, noise_is_held=start.noise_is_held
+    )
     if start.precision is not None:
         in_units = (probing.speed * problem.span) ** 2
         state = state.under(in_units * start.precision)

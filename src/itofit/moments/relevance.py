@@ -96,6 +96,11 @@ class Prior:
         """Coefficients of no group, under the fixed weak prior."""
         return cls(np.full(n, CONSTANT), np.zeros(0), np.zeros(0))
 
+    @classmethod
+    def absent(cls, n: int) -> "Prior":
+        """Coefficients that are not in the model, and stay so."""
+        return cls(np.full(n, ABSENT), np.zeros(0), np.zeros(0))
+
     @property
     def diagonal(self) -> Float[np.ndarray, " n_coefficients"]:
         """Lambda, coefficient by coefficient."""

@@ -274,7 +274,7 @@ def _without_bias(probing: Probing, fitted: Fitted) -> Fitted:
     """The fit with the bias of a learned noise taken off, where there are points enough."""
     n_rows = max(len(basis) for basis in fitted.whitening.bases)
     enough = min(probing.snapshots.counts) >= _POINTS_A_ROW * n_rows
-    learned = probing.diffusion.n_parameters > 0
+    learned = np.any(fitted.state.prior.alive[fitted.residual.n_coefficients :])
     if fitted.outcome is not Outcome.converged or not learned or not enough:
         return fitted
     state = less_biased(

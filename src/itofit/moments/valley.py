@@ -11,7 +11,6 @@ small end, and what is not known of it is the valley (`trust.posterior`).
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -21,7 +20,7 @@ from itofit.moments.relevance import Posterior
 from itofit.moments.solution import MomentsSolution, Valley
 from itofit.moments.solver import Moments
 from itofit.process.ito import ItoProcess
-from itofit.process.noise import LOG_UNIT, ConstantDiffusion, LearnedDiffusion
+from itofit.process.noise import LOG_UNIT, LearnedDiffusion
 
 # Variances are tried at these parts and multiples of the fitted ones, one after the other.
 _PARTS = (0.1, 0.01, 0.001)
@@ -141,20 +140,10 @@ class _Held:
 
         All its terms are kept.
         """
-        noise = self.noise.multiplied(axes, factor)
-        known = ConstantDiffusion(noise(jnp.zeros(len(axes))))
-        process = ItoProcess(near.process.drift, known)
-        start = Start(process, self.fitted.dictionary, self._precision(), STAYING)
-        solution = polished(self.fitted.problem, self.solver, start)
-        if solution is None:
-            return None
-        learned = ItoProcess(solution.process.drift, noise)
-        residual = solution.final_residual
-        return replace(
-            solution,
-            process=learned,
-            final_residual=None if residual is None else residual.with_noise(noise),
-        )
+        process = ItoProcess(near.process.drift, self.noise.multiplied(axes, factor))
+        dictionary = self.fitted.dictionary
+        start = Start(process, dictionary, self._precision(), STAYING, noise_is_held=True)
+        return polished(self.fitted.problem, self.solver, start)
 
     def _precision(self) -> Float[np.ndarray, "n_groups n_outputs"]:
         """Of the prior of every group but the constants, as a `Start` has it."""
