@@ -129,6 +129,16 @@ def test_the_unit_of_time_does_not_matter():
     assert off < 0.5 * spread()
 
 
+def test_a_rotated_world_has_the_rotated_drift():
+    """Units are those of coordinates and turn not quite with the world: thrice what seeds differ
+    by.
+    """
+    turn = np.array([[0.8, -0.6], [0.6, 0.8]])
+    states = GRID * 0.6 + np.array([0.8, 0.0])
+    turned = fitted([x @ turn.T for x in CLOUDS]).drift(states @ turn.T) @ turn
+    assert root_mean_square(turned - drift_of(reference(0))) < 3.0 * spread()
+
+
 def test_a_point_of_weight_two_is_two_points():
     """In law: three times what seeds differ by. To forget the weights would move the drift by more:
     the mean of the first cloud changes by .2 of its sd, .2 in velocity.

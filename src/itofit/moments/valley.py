@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float
 
+from itofit.moments.gauss_newton import can_be_squared
 from itofit.moments.phases import STAYING
 from itofit.moments.polishing import Start, polished
 from itofit.moments.relevance import Posterior
@@ -156,11 +157,13 @@ class _Held:
         return evidence.precision[first[held]] / in_units
 
     def _log_errors(self) -> Float[np.ndarray, " n_dims"]:
-        """The standard error of log a of every coordinate, the noise of which is learned."""
+        """The standard error of log a of every coordinate; none where chains run away."""
         fitted = self.fitted
         state = fitted.state
         columns = np.flatnonzero(state.prior.alive)
         J = fitted.residual.jacobian(state.v, fitted.whitening, columns)
+        if not can_be_squared(J):
+            return np.zeros(len(self.every_axis))
         covariance = Posterior(J, state.prior.diagonal[columns]).covariance()
         of_noise = np.flatnonzero(columns >= fitted.residual.n_coefficients)[: len(self.every_axis)]
         return 2.0 * LOG_UNIT * np.sqrt(np.diag(covariance)[of_noise])
