@@ -192,6 +192,24 @@ def test_a_far_point_of_every_way_is_drawn_as_often_as_it_counts(seed):
     assert 1 <= np.sum(cloud.points[:, 0] > FAR / 2) <= 2
 
 
+def test_a_way_that_strays_between_snapshots_leaves_its_part():
+    """Thrown out by a hundred widths and pulled back: held to both snapshots, and nowhere near."""
+
+    def thrown(x):
+        return 1e4 * jnp.sin(4.0 * x)
+
+    ways = ways_with(FunctionDrift(thrown))
+    weights = nowhere(ways)
+    weights |= {"smooth": 0.5, "lines": 0.5}
+    selection = Selection(ways.processes, weights, weights)
+    (cloud,) = Mixture(ways, selection).clouds(np.array([0.5]), 40).clouds
+    lines = ways.cloud("lines", 0.5, None).points
+    assert np.max(np.abs(cloud)) <= np.max(np.abs(lines))
+    alone = Selection(ways.processes, *2 * [weights | {"lines": 0.0, "smooth": 1.0}])
+    (far,) = Mixture(ways, alone).clouds(np.array([0.5]), 40).clouds
+    assert np.max(np.abs(far)) > 100.0
+
+
 def test_between_snapshots_and_after_the_last_weights_are_their_own():
     ways = ways_with(FunctionDrift(bent))
     selection = Selection(

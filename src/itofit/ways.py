@@ -42,6 +42,10 @@ REST = "rest"
 FLOW = ", flow"
 # Of a larger cloud so many points are carried: exact transport is cubic in their number.
 _MOST_POINTS = 1000
+# How far around the data, in their widths, a forecast between snapshots may be, but for so few
+# points.
+_SURROUNDINGS = 2.0
+_FEW = 0.01
 # Points carried at once: one program serves clouds of all sizes.
 _BLOCK = 256
 
@@ -85,6 +89,16 @@ class Ways:
     def is_beyond(self, time: float) -> bool:
         """Whether the time is after the last snapshot."""
         return bool(time > self.problem.observed.times[-1])
+
+    def strays(self, cloud: Snapshot) -> bool:
+        """Whether a cloud between snapshots is in part where no data are near."""
+        if self.is_beyond(cloud.time):
+            return False
+        observed = np.concatenate(self.problem.observed.clouds)
+        low, high = np.min(observed, axis=0), np.max(observed, axis=0)
+        margin = _SURROUNDINGS * (high - low)
+        outside = np.any((cloud.points < low - margin) | (cloud.points > high + margin), axis=1)
+        return bool(cloud.weights @ outside > _FEW)
 
     def before(self, time: float) -> Snapshot:
         """The last snapshot at or before a time."""
@@ -192,19 +206,26 @@ class Mixture:
     def _finite_clouds(
         self, weights: dict[str, float], time: float, size: int | None
     ) -> dict[str, Snapshot]:
-        """The clouds of the ways that count; one that runs to infinity leaves its part."""
+        """The clouds of the ways that count; one that runs to infinity leaves its part.
+
+        So does one that leaves the surroundings of the data between two snapshots.
+        """
         clouds = {}
+        strayed = {}
         refusal = None
         for way, weight in weights.items():
             if weight == 0.0:
                 continue
             try:
-                clouds[way] = self.ways.cloud(way, time, size)
+                cloud = self.ways.cloud(way, time, size)
             except InputError as error:
                 refusal = error
-        if refusal is not None and not clouds:
+                continue
+            among = strayed if self.ways.strays(cloud) else clouds
+            among[way] = cloud
+        if refusal is not None and not clouds and not strayed:
             raise refusal
-        return clouds
+        return clouds or strayed
 
 
 def evenly(cloud: Snapshot, size: int, rng: np.random.Generator) -> np.ndarray:

@@ -74,6 +74,19 @@ def test_candidates_are_believed_by_their_chi_squared(candidates):
     assert believed[REFINED] == pytest.approx(0.3 / 0.7)
 
 
+def test_a_process_that_misses_its_snapshots_hardly_counts_where_none_can_judge(
+    problem, candidates, monkeypatch
+):
+    """The first process that is asked for misses one, the others none."""
+    believed = candidates.believed
+    first, *others = believed
+    answers = iter(["a miss", *[None for _ in others]])
+    monkeypatch.setattr(engine_module, "worst_miss", lambda problem, process: next(answers))
+    met = candidates.met(problem)
+    assert met[first] == pytest.approx(0.01 * believed[first])
+    assert all(met[name] == believed[name] for name in others)
+
+
 def test_few_terms_explain_the_snapshots_before_a_smooth_drift_does(candidates):
     assert with_excess(candidates).explained == POLISHED
     assert with_excess(candidates, polished=50.0).explained == REFINED

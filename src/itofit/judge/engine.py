@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from itofit.bridge.iteration import Pass
+from itofit.bridge.misses import worst_miss
 from itofit.bridge.solution import PassLog, bridge_solution
 from itofit.bridge.solver import Bridge
 from itofit.bridge.structures import Smooth, Sparse, smooth_for, sparse_for
@@ -36,6 +37,8 @@ CONFINED = "potential"
 _BELIEVED = {Smooth.name: 0.75, Sparse.name: 0.12, CLOCKED: 0.06, CONFINED: 0.4}
 _POLISHED_SHARE = {POLISHED: 0.85, REFINED: 0.6}
 _HALF_BELIEVED = 1.5
+# What is left of this where a process misses a snapshot that it was fitted to and none can judge.
+_MISSING = 0.01
 # Coordinates up to which few terms, and a smooth drift, are polished; up to which a drift with a
 # potential is a candidate, whose terms are as many as there are pairs of them.
 _MOST_DIMS = 20
@@ -87,6 +90,13 @@ class Candidates:
         return {
             name: self._believed(name) if name in self.polished else _BELIEVED[name]
             for name in self.processes
+        }
+
+    def met(self, problem: Problem) -> dict[str, float]:
+        """The same where nothing can be left out: what misses its own snapshots hardly counts."""
+        return {
+            name: count * (1.0 if worst_miss(problem, self.processes[name]) is None else _MISSING)
+            for name, count in self.believed.items()
         }
 
     def _believed(self, name: str) -> float:

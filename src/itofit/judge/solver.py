@@ -152,14 +152,16 @@ class Judged(AbstractSolver):
 
     def _solved(self, problem: Problem, listeners: Sequence[Listener]) -> Solution:
         engine = Engine(Bridge(n_features=self.n_features, n_passes=self.n_passes))
-        n_fits = 1 + (len(folds_of(problem)) if self.selection == "judge" else 0)
+        n_folds = len(folds_of(problem))
+        n_fits = 1 + (n_folds if self.selection == "judge" else 0)
         log = PassLog(n_fits * engine.n_passes, listeners)
         candidates = engine.fitted(problem, log)
         if self.selection == "none":
             return _alone(problem, candidates, log)
 
         refit = Refit(engine, candidates.traits)
-        verdict = judged(problem, refit, candidates.believed, log, jobs=self.jobs)
+        believed = candidates.believed if n_folds else candidates.met(problem)
+        verdict = judged(problem, refit, believed, log, jobs=self.jobs)
         selection = Selection(
             candidates.processes, verdict.between, verdict.beyond, verdict.judgements
         )
