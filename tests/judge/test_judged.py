@@ -188,6 +188,7 @@ def prices(n=600, seed=0):
     return Snapshots.from_arrays(clouds, times)
 
 
+@pytest.mark.slow
 def test_noise_in_proportion_to_the_state_is_found_where_coordinates_are_positive(tmp_path):
     """S(x) = .4 x within half of it, and the run folder keeps it.
 

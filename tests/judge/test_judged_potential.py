@@ -41,6 +41,7 @@ def model():
     return fitted(SOLVER)
 
 
+@pytest.mark.slow
 def test_no_candidate_rotates(model):
     assert {"smooth", "smooth polished"} <= model.selection_.processes.keys()
     assert_no_rotation(model.process_.drift)
@@ -48,6 +49,7 @@ def test_no_candidate_rotates(model):
         assert_no_rotation(rescaled(process, model.scaling_).drift.at(0.5))
 
 
+@pytest.mark.slow
 def test_a_saved_model_has_the_same_forecasts_and_potential(model, tmp_path):
     model.save(tmp_path / "run")
     again = itofit.load(tmp_path / "run")
@@ -69,7 +71,8 @@ def test_a_potential_is_a_candidate_among_free_drifts(tmp_path):
     np.testing.assert_array_equal(drift(x), processes["potential"].drift(x))
 
 
-@pytest.mark.parametrize("n_members", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("n_members", [1, 2])
 def test_a_trained_drift_has_a_potential(n_members, tmp_path):
     solver = itofit.Adversarial(n_iter=4, eval_every=2, n_members=n_members)
     model = fitted(solver, sigma=[0.7, 2.1])

@@ -41,12 +41,14 @@ def model():
     ).fit(clouds())
 
 
+@pytest.mark.slow
 def test_the_jacobian_is_symmetric_in_the_users_units(model):
     J = np.asarray(jax.vmap(jax.jacfwd(model.process_.drift))(jnp.asarray(STATES, float)))
     turned = J - np.swapaxes(J, 1, 2)
     assert np.max(np.abs(turned)) < 1e-4 * np.max(np.abs(J))
 
 
+@pytest.mark.slow
 def test_error_bars_hold_the_truth_and_are_small(model):
     """Ten numbers within four standard errors; these are a third of the drift at the most."""
     truth = -(STATES - CENTRE) @ A
@@ -56,10 +58,12 @@ def test_error_bars_hold_the_truth_and_are_small(model):
     assert model.bands([0.7]).mean.shape == (1, 2)
 
 
+@pytest.mark.slow
 def test_chi_squared_allows_the_truth(model):
     assert model.goodness_of_fit().p_value > 1e-3
 
 
+@pytest.mark.slow
 def test_draws_of_the_drift_have_no_rotation_either(model):
     draws = itofit.trust.posterior.drift_draws(model.solution_)
     metric = model.scaling_.metric
@@ -69,6 +73,7 @@ def test_draws_of_the_drift_have_no_rotation_either(model):
     np.testing.assert_allclose(J, J.T, rtol=1e-4, atol=1e-4 * np.max(np.abs(J)))
 
 
+@pytest.mark.slow
 def test_a_saved_model_answers_the_same(model, tmp_path):
     model.save(tmp_path / "run")
     again = itofit.load(tmp_path / "run")
@@ -78,11 +83,13 @@ def test_a_saved_model_answers_the_same(model, tmp_path):
 
 
 @pytest.mark.parametrize("question", ["identifiability", "equations"])
+@pytest.mark.slow
 def test_what_is_asked_of_any_field_is_refused(model, refused, question):
     with refused("one that has a potential", "drift='free'"):
         getattr(model, question)()
 
 
+@pytest.mark.slow
 def test_the_summary_leaves_these_out(model):
     text = model.reliability()
     assert "drift: standard error" in text

@@ -60,6 +60,7 @@ def test_the_drift_is_that_of_the_time(model):
 
 
 @pytest.mark.filterwarnings("ignore:halving dt")
+@pytest.mark.slow
 def test_a_drift_without_a_clock_is_contradicted():
     few = Snapshots.from_arrays([cloud(t, 150, 0) for t in TIMES], TIMES)
     solver = Moments(n_single=4, n_pair=4, n_draws=2)

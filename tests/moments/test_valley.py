@@ -76,6 +76,7 @@ def test_error_bars_reach_to_the_other_end(close):
     assert np.all(np.abs(close.drift(states) + RATE * states) < 3.0 * close.drift_std(states))
 
 
+@pytest.mark.slow
 def test_what_the_snapshots_know_stays_as_it_is(apart):
     """Here sqrt(2 / N) = .06 is the error of a variance of which the noise makes a third."""
     assert apart.solution_.valley is None
